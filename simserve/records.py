@@ -1,0 +1,136 @@
+"""What a run leaves behind, in columns. Formulas are in ``metrics``; this module only stores.
+
+Times are integer nanoseconds from the first arrival, -1 where a thing never happened.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from simserve.request import IntColumn, RequestTable
+
+NEVER = -1
+ITL_BINS_PER_DECADE = 256  # 10 ** (1 / 256) = 1.009: every bin is less than 1 % wide
+ITL_FLOOR_S = 1e-7
+_NUM_ITL_BINS = 12 * ITL_BINS_PER_DECADE
+_ITL_SCALE = ITL_BINS_PER_DECADE / math.log(10)
+
+
+def itl_bin(gap_s: float) -> int:
+    """Index of the log-spaced bin that holds a gap; gaps under 0.1 µs fall in the first, over 10⁵ s in the last."""
+    if gap_s <= ITL_FLOOR_S:
+        return 0
+    return min(_NUM_ITL_BINS - 1, int(_ITL_SCALE * math.log(gap_s / ITL_FLOOR_S)))
+
+
+def itl_bin_edges_s() -> npt.NDArray[np.float64]:
+    """Edges of the ITL bins, ``num_bins + 1`` of them, seconds."""
+    return ITL_FLOOR_S * np.exp(np.arange(_NUM_ITL_BINS + 1) / _ITL_SCALE)
+
+
+@dataclass
+class RequestRecords:
+    """One row per submitted request. ``status`` indexes ``STATUSES``; ``reject_reason`` is sparse."""
+
+    STATUSES = ("waiting", "running", "finished", "rejected")
+
+    table: RequestTable
+    status: npt.NDArray[np.int8] = field(init=False)
+    first_scheduled_ns: IntColumn = field(init=False)
+    first_token_ns: IntColumn = field(init=False)
+    last_token_ns: IntColumn = field(init=False)  # computed
+    end_ns: IntColumn = field(init=False)  # delivered: the end of the batch under static batching; rejection time
+    num_emitted_tokens: IntColumn = field(init=False)
+    num_preemptions: IntColumn = field(init=False)
+    num_recomputed_tokens: IntColumn = field(init=False)
+    reject_reason: dict[int, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        n = len(self.table)
+        self.status = np.zeros(n, np.int8)
+        for name in ("first_scheduled_ns", "first_token_ns", "last_token_ns", "end_ns"):
+            setattr(self, name, np.full(n, NEVER, np.int64))
+        for name in ("num_emitted_tokens", "num_preemptions", "num_recomputed_tokens"):
+            setattr(self, name, np.zeros(n, np.int64))
+
+
+class SpanRecords:
+    """One row per span: a stretch of steps of one decision, or an idle gap (``num_steps`` 0).
+
+    ``*_begin`` and ``*_end`` values hold at the two ends and run linearly between them.
+    """
+
+    COLUMNS = (
+        "begin_ns",
+        "end_ns",
+        "num_steps",
+        "num_seqs",  # rows computed per step, finished members of a static batch included
+        "num_decodes",  # of them, decoding rows
+        "num_prefill_tokens",  # tokens per step in prefills, padding included
+        "num_emitted_tokens",  # output tokens emitted in the whole span
+        "num_finished_held",  # Σ over the span's steps of slots held by finished members (padding of static batches)
+        "num_running_begin",  # sequences admitted and not released
+        "num_waiting_begin",
+        "num_waiting_end",
+        "kv_used_begin",  # cache, in tokens: filled
+        "kv_used_end",
+        "kv_reserved_unused_begin",  # promised to a request that will fill it later
+        "kv_reserved_unused_end",
+        "kv_internal_begin",  # held, and never to be filled (over-declared, or the tail of a block)
+        "kv_internal_end",
+        "kv_external",  # free, in holes too small for the next request
+        "num_extrapolated_steps",  # steps outside the step-time model's measured range
+    )
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, ...]] = []
+
+    def columns(self) -> dict[str, IntColumn]:
+        """The rows as int64 columns by name."""
+        data = np.array(self.rows, np.int64).reshape(-1, len(self.COLUMNS))
+        return {name: data[:, i] for i, name in enumerate(self.COLUMNS)}
+
+
+class OccupancyRecords:
+    """Who held which slot when: one row per admission. A preempted request has several rows."""
+
+    COLUMNS = (
+        "request_id",
+        "slot",
+        "admitted_ns",
+        "decoding_ns",  # prefill ended (first token, or back in decode after a preemption); -1 if never
+        "idle_ns",  # last token computed: from here to release the slot is held idle; -1 if preempted before
+        "released_ns",
+    )
+
+    def __init__(self) -> None:
+        self.rows: list[list[int]] = []
+
+    def columns(self) -> dict[str, IntColumn]:
+        """The rows as int64 columns by name."""
+        data = np.array(self.rows, np.int64).reshape(-1, len(self.COLUMNS))
+        return {name: data[:, i] for i, name in enumerate(self.COLUMNS)}
+
+
+@dataclass
+class Records:
+    """Everything one variant's run recorded."""
+
+    requests: RequestRecords
+    spans: SpanRecords = field(default_factory=SpanRecords)
+    occupancy: OccupancyRecords = field(default_factory=OccupancyRecords)
+    itl_counts: IntColumn = field(default_factory=lambda: np.zeros(_NUM_ITL_BINS, np.int64))
+    itl_max_s: float = 0.0
+    num_steps: int = 0
+    num_computed_tokens: int = 0  # pushed through the model, padding not counted
+    num_padding_tokens: int = 0  # prompt padding of static batches plus steps of finished members
+    num_preemptions: int = 0
+    num_recomputed_tokens: int = 0
+    swapped_bytes: int = 0
+    in_system_ns: int = 0  # ∫ (waiting + running) dt, integer, as the engine counted it
+    capacity_tokens: int = 0
+    max_num_seqs: int = 0

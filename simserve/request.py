@@ -1,0 +1,131 @@
+"""What was asked (``Request``), what has happened to it (``Sequence``), and one step's decision (``Batch``).
+
+Units: tokens, bytes, integer nanoseconds (``_ns``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+IntColumn = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request as its client sent it. ``num_output_tokens`` is the true length, which only the engine may read
+    (and policies or reservations with *oracle* in their name); ``max_output_tokens`` is what the client declared."""
+
+    id: int
+    arrival_ns: int
+    num_prompt_tokens: int
+    num_output_tokens: int
+    max_output_tokens: int
+    priority: int = 0
+
+    @property
+    def num_total_tokens(self) -> int:
+        return self.num_prompt_tokens + self.num_output_tokens
+
+
+@dataclass(frozen=True)
+class RequestTable:
+    """A workload in columns, sorted by arrival; row i is the request with id i. One million rows take 40 MB."""
+
+    arrival_ns: IntColumn
+    num_prompt_tokens: IntColumn
+    num_output_tokens: IntColumn
+    max_output_tokens: IntColumn
+    priority: IntColumn
+
+    def __len__(self) -> int:
+        return len(self.arrival_ns)
+
+    def __getitem__(self, i: int) -> Request:
+        return Request(
+            i,
+            int(self.arrival_ns[i]),
+            int(self.num_prompt_tokens[i]),
+            int(self.num_output_tokens[i]),
+            int(self.max_output_tokens[i]),
+            int(self.priority[i]),
+        )
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """The progress of one admitted request.
+
+    Known tokens are the prompt and what was generated; a step that computes the last known one emits the next. While a
+    sequence decodes, its counters stand as they were when it joined the cohort (``scheduling.cohort``), which settles
+    them when it leaves: that keeps a step free of work per sequence.
+    """
+
+    request: Request
+    num_computed_tokens: int = 0
+    num_generated_tokens: int = 0
+    num_preemptions: int = 0
+    num_recomputed_tokens: int = 0
+    is_swapped: bool = False
+    joined_clock: int = field(default=-1)
+
+    @property
+    def id(self) -> int:
+        return self.request.id
+
+    @property
+    def num_known_tokens(self) -> int:
+        return self.request.num_prompt_tokens + self.num_generated_tokens
+
+    @property
+    def num_uncomputed_tokens(self) -> int:
+        return self.num_known_tokens - self.num_computed_tokens
+
+
+class Chunk(NamedTuple):
+    """One prefill as the model sees it: ``num_new_tokens`` rows that attend to ``num_context_tokens`` cached ones."""
+
+    num_new_tokens: int
+    num_context_tokens: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """One step's decision. A policy returns the *same object* while its decision stands, and a new one when it changes.
+
+    Shape, all that a step-time model reads (at the first step of the decision; in later ones each chunk's context has
+    grown by its own new tokens per step and each decode's by one):
+
+    - ``chunks``: prefills, padding included where the policy pads;
+    - ``num_decodes`` sequences that compute one token each, over ``decode_context_tokens`` cached tokens in all.
+
+    Work: ``prefills`` pairs each sequence that prefills with the tokens of its own that a step computes; ``admitted``
+    and ``preempted`` are what the decision changed; ``transfer_bytes`` were swapped before the first step.
+    """
+
+    chunks: tuple[Chunk, ...] = ()
+    num_decodes: int = 0
+    decode_context_tokens: int = 0
+    prefills: tuple[tuple[Sequence, int], ...] = ()
+    admitted: tuple[Sequence, ...] = ()
+    preempted: tuple[Sequence, ...] = ()
+    transfer_bytes: int = 0
+
+    @property
+    def num_batched_tokens(self) -> int:
+        """Tokens that one step pushes through the model."""
+        return sum(chunk.num_new_tokens for chunk in self.chunks) + self.num_decodes
+
+    @property
+    def num_seqs(self) -> int:
+        """Rows of the batch: slots that compute, finished members of a static batch included."""
+        return len(self.chunks) + self.num_decodes
+
+
+class WaitUntil(NamedTuple):
+    """A policy's answer when it chooses to idle: wake it at this time even if nothing arrives."""
+
+    time_ns: int
