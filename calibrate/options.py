@@ -1,0 +1,44 @@
+"""What ``simserve calibrate`` can be asked. Imports no torch, so that a command line can build it for free."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+Device = Literal["auto", "cpu", "cuda"]
+Dtype = Literal["auto", "fp32", "bf16", "fp16"]
+
+
+@dataclass(frozen=True)
+class CalibrateOptions:
+    """Options of one calibration; each is a flag of the same name.
+
+    - ``model``: a built-in name, a folder with ``config.json`` (weights optional), or a hub name;
+    - ``device``: ``auto`` takes the GPU if there is one;
+    - ``dtype``: ``auto`` is fp32 on a CPU, bf16 on a GPU;
+    - ``attn``: the attention kernel, as transformers names them (``sdpa``, ``eager``, ``flash_attention_2``);
+    - ``threads``: CPU threads of torch; with 1 the CPU clock is the step time, which neighbours do not disturb;
+    - ``out``: the profile file to write; default ``<model>-<device>-<dtype>.json`` here;
+    - ``resume``: continue the partial file that an interrupted run left beside ``out``;
+    - ``quick``: a coarse grid with few repeats, for a first look;
+    - ``repeats``: timed samples of each point (default: 5, quick 2);
+    - ``max_batch_size``, ``max_context``, ``max_prefill_tokens``: cut the grid;
+    - ``seed``: weights, tokens and the order of the points;
+    - ``command``: what the user typed, for the provenance.
+    """
+
+    model: str = "25m"
+    device: Device = "auto"
+    dtype: Dtype = "auto"
+    attn: str = "sdpa"
+    threads: int = 1
+    out: Path | None = None
+    resume: bool = True
+    quick: bool = False
+    repeats: int | None = None
+    max_batch_size: int | None = None
+    max_context: int | None = None
+    max_prefill_tokens: int | None = None
+    seed: int = 0
+    command: str = ""

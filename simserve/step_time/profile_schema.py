@@ -1,0 +1,201 @@
+"""The profile file: what was measured, on what, and what was fitted to it (JSON, ``schema_version`` 1).
+
+A profile is data that someone measured, never hand-written: ``digest`` is a SHA-256 over everything else in the file,
+and a file whose content does not match it is refused. Units are in the names; ``_s`` are seconds, shares are fractions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from itertools import pairwise
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+SCHEMA_VERSION = 1
+
+Count = Annotated[int, Field(ge=0)]
+Positive = Annotated[int, Field(ge=1)]
+Seconds = Annotated[float, Field(gt=0)]
+Share = Annotated[float, Field(ge=0)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class ModelDimensions(_Strict):
+    """The numbers that decide a step's work; two models with equal dimensions share a profile."""
+
+    num_layers: Positive
+    hidden_size: Positive
+    num_attention_heads: Positive
+    num_kv_heads: Positive
+    head_dim: Positive
+    intermediate_size: Positive
+    vocab_size: Positive
+    tie_word_embeddings: bool
+
+    @classmethod
+    def of(cls, spec: object) -> ModelDimensions:
+        """From anything that has these attributes, such as a ``ModelSpec``."""
+        return cls(**{name: getattr(spec, name) for name in cls.model_fields})
+
+    @property
+    def config_hash(self) -> str:
+        """Sixteen hex digits that identify the dimensions."""
+        return content_digest(self.model_dump(mode="json"))[:16]
+
+
+class Provenance(_Strict):
+    """Who measured, on what, with what, when and how."""
+
+    model: str
+    dimensions: ModelDimensions
+    config_hash: str
+    weights: Literal["random", "trained"]
+    device: Literal["cpu", "cuda"]
+    device_name: str
+    driver: str
+    num_cpus: Positive
+    threads: Positive
+    dtype: str
+    attention: str
+    kv_cache: str
+    clock: Literal["process_cpu", "wall", "cuda_events"]
+    clock_reason: str
+    torch_version: str
+    transformers_version: str
+    python_version: str
+    platform: str
+    date: str
+    command: str
+    duration_s: Share
+    notes: tuple[str, ...] = ()
+
+
+class Sample(_Strict):
+    """One timed step. ``cpu_s`` is the process CPU clock, ``cuda_s`` a pair of CUDA events; ``other_cpus`` is how many
+    CPUs other processes kept busy meanwhile (null where the system does not tell); ``order`` counts all timed steps
+    of the run; a ``dirty`` sample was disturbed and is kept, but not fitted unless its point has no clean one."""
+
+    phase: Literal["prefill", "decode"]
+    batch_size: Positive
+    num_new_tokens: Positive
+    num_context_tokens: Count
+    wall_s: Seconds
+    cpu_s: Share | None
+    cuda_s: Share | None
+    other_cpus: Share | None
+    order: Count
+    held_out: bool
+    dirty: bool
+
+
+class TableRow(_Strict):
+    """Measured seconds at increasing contexts, at one row value (new tokens, or batch size)."""
+
+    row: Positive
+    contexts: tuple[Count, ...] = Field(min_length=2)
+    seconds: tuple[Seconds, ...] = Field(min_length=2)
+
+    @model_validator(mode="after")
+    def _in_order(self) -> TableRow:
+        if len(self.contexts) != len(self.seconds):
+            raise ValueError(f"{len(self.contexts)} contexts but {len(self.seconds)} seconds")
+        if any(b <= a for a, b in pairwise(self.contexts)):
+            raise ValueError("contexts must increase")
+        return self
+
+
+class Table(_Strict):
+    """``prefill``: rows are new tokens of one sequence; ``decode``: rows are batch sizes, contexts per sequence."""
+
+    rows: tuple[TableRow, ...] = Field(min_length=2)
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Table:
+        if any(b.row <= a.row for a, b in pairwise(self.rows)):
+            raise ValueError("rows must increase")
+        return self
+
+
+class HeldOutError(_Strict):
+    """Relative errors |predicted − measured| / measured on points that were not fitted, as shares."""
+
+    num_points: Count
+    mean: Share
+    p95: Share
+    max: Share
+
+
+class HeldOut(_Strict):
+    prefill: HeldOutError
+    decode: HeldOutError
+    all: HeldOutError
+
+
+class Validity(_Strict):
+    """Ranges inside which nothing is extrapolated (rows near the upper end may reach less far in context)."""
+
+    max_prefill_tokens: Positive
+    max_prefill_context: Count
+    max_batch_size: Positive
+    min_decode_context: Count
+    max_decode_context: Count
+
+
+class KvBytes(_Strict):
+    """KV bytes per token: of the real cache tensors, and 2 · layers · KV heads · head dim · bytes. They must agree."""
+
+    measured: Positive
+    formula: Positive
+
+    @model_validator(mode="after")
+    def _agree(self) -> KvBytes:
+        if self.measured != self.formula:
+            raise ValueError(f"the cache tensors hold {self.measured} bytes per token, the formula says {self.formula}")
+        return self
+
+
+class BatchPoint(_Strict):
+    """Decode throughput at one batch size; ``latency_ratio`` and ``throughput_ratio`` are against the smallest."""
+
+    batch_size: Positive
+    seconds: Seconds
+    tokens_per_s: Seconds
+    latency_ratio: Seconds
+    throughput_ratio: Seconds
+
+
+class BatchCurve(_Strict):
+    """Decode steps over batch size at one context. ``knee`` is the largest batch whose incoming doubling still gained
+    at least √2 in throughput (the smallest batch if none did)."""
+
+    num_context_tokens: Count
+    points: tuple[BatchPoint, ...] = Field(min_length=1)
+    knee: Positive
+
+
+class Profile(_Strict):
+    """A measured step-time profile."""
+
+    schema_version: Literal[1]
+    name: str
+    provenance: Provenance
+    prefill: Table
+    decode: Table
+    held_out: HeldOut
+    validity: Validity
+    kv_bytes_per_token: KvBytes
+    batch_curve: BatchCurve
+    samples: tuple[Sample, ...] = Field(min_length=1)
+    digest: str
+
+
+def content_digest(content: dict[str, Any]) -> str:
+    """SHA-256 of a JSON object, whatever its key order or layout; a top-level ``digest`` is left out."""
+    body = {key: value for key, value in content.items() if key != "digest"}
+    canonical = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(canonical.encode()).hexdigest()
