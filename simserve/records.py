@@ -6,6 +6,8 @@ Times are integer nanoseconds from the first arrival, -1 where a thing never hap
 from __future__ import annotations
 
 import math
+from array import array
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -58,6 +60,25 @@ class RequestRecords:
             setattr(self, name, np.zeros(n, np.int64))
 
 
+class RowBuffer:
+    """Rows of equally many integers, 8 bytes each: a million spans must not become a million Python tuples."""
+
+    def __init__(self, width: int) -> None:
+        self._width = width
+        self._values = array("q")
+
+    def append(self, row: Iterable[int]) -> None:
+        """Add one row of exactly ``width`` integers."""
+        self._values.extend(row)
+
+    def __len__(self) -> int:
+        return len(self._values) // self._width
+
+    def matrix(self) -> IntColumn:
+        """A copy of all rows, shape (rows, width)."""
+        return np.array(self._values, np.int64).reshape(-1, self._width)
+
+
 class SpanRecords:
     """One row per span: a stretch of steps of one decision, or an idle gap (``num_steps`` 0).
 
@@ -87,11 +108,11 @@ class SpanRecords:
     )
 
     def __init__(self) -> None:
-        self.rows: list[tuple[int, ...]] = []
+        self.rows = RowBuffer(len(self.COLUMNS))
 
     def columns(self) -> dict[str, IntColumn]:
         """The rows as int64 columns by name."""
-        data = np.array(self.rows, np.int64).reshape(-1, len(self.COLUMNS))
+        data = self.rows.matrix()
         return {name: data[:, i] for i, name in enumerate(self.COLUMNS)}
 
 
@@ -108,11 +129,12 @@ class OccupancyRecords:
     )
 
     def __init__(self) -> None:
-        self.rows: list[list[int]] = []
+        self.rows = RowBuffer(len(self.COLUMNS))
 
     def columns(self) -> dict[str, IntColumn]:
-        """The rows as int64 columns by name."""
-        data = np.array(self.rows, np.int64).reshape(-1, len(self.COLUMNS))
+        """The rows as int64 columns by name, in order of admission."""
+        data = self.rows.matrix()
+        data = data[np.lexsort((data[:, 0], data[:, 2]))]
         return {name: data[:, i] for i, name in enumerate(self.COLUMNS)}
 
 
