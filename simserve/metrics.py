@@ -1,0 +1,220 @@
+"""Every formula that turns raw records into the numbers of ``summary.json``, once.
+
+Latencies are over finished requests. A rate runs from the first arrival to the last completion; a *steady* rate over
+the middle of that: its first and last tenth (warm-up and cool-down) are cut off.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from simserve.distributions import Description, FloatColumn, describe, describe_bins
+from simserve.records import NEVER, Records, RequestRecords, itl_bin_edges_s
+from simserve.request import IntColumn
+from simserve.step_time.stretch import NS_PER_S
+from simserve.timeline import SpanIntegral, timeline
+
+__all__ = ["LATENCIES", "SloTargets", "latencies", "request_columns", "summarize", "timeline"]
+
+FINISHED = RequestRecords.STATUSES.index("finished")
+REJECTED = RequestRecords.STATUSES.index("rejected")
+STEADY_CUT = 0.1
+LATENCIES = ("ttft_s", "tpot_s", "e2e_s", "queue_time_s", "service_time_s", "normalized_latency_s")
+
+Mask = npt.NDArray[np.bool_]
+
+
+class SloTargets(Protocol):
+    """Latencies, in seconds, that a request must not exceed; null asks for nothing."""
+
+    @property
+    def ttft_s(self) -> float | None: ...
+    @property
+    def tpot_s(self) -> float | None: ...
+    @property
+    def e2e_s(self) -> float | None: ...
+
+
+def summarize(records: Records, slo: SloTargets | None = None) -> dict[str, Any]:
+    """One variant's object in ``summary.json``: plain ints, floats and nulls (a mean of nothing is null).
+
+    ``mean_batch_size`` counts the rows that a step computes, finished members of a static batch included;
+    ``wasted_slot_share`` is the share of them that were such members, ``prompt_padding_share`` the share of prefilled
+    tokens that were padding. Cache shares and ``mean_running`` are time-weighted from first arrival to last completion.
+    """
+    requests = records.requests
+    columns = latencies(requests)
+    finished = requests.status == FINISHED
+    window_ns = _window_ns(requests, finished)
+    spans = SpanIntegral(records.spans.columns())
+    return {
+        "num_requests": len(requests.table),
+        "num_finished": int(finished.sum()),
+        "num_rejected": int((requests.status == REJECTED).sum()),
+        "output_tokens": int(requests.num_emitted_tokens[finished].sum()),
+        "makespan_s": float(window_ns[1] - window_ns[0]) / NS_PER_S,
+        **_throughput(requests, finished, window_ns),
+        "steady": _steady(requests, finished, spans, window_ns),
+        **_goodput(columns, finished, slo, window_ns),
+        **{name: describe(columns[name]) for name in LATENCIES},
+        "itl_s": _itl(records),
+        **_steps(records, spans, window_ns),
+        "num_preemptions": records.num_preemptions,
+        "recomputed_tokens": records.num_recomputed_tokens,
+        "swapped_bytes": records.swapped_bytes,
+        "kv_cache": _kv_cache(records, spans, window_ns),
+    }
+
+
+def request_columns(requests: RequestRecords) -> dict[str, FloatColumn | IntColumn]:
+    """One row per request in the words of the glossary: seconds and tokens, NaN for what never happened."""
+    table = requests.table
+    times = ("first_scheduled", "first_token", "last_token", "end")
+    return {
+        "arrival_s": table.arrival_ns / NS_PER_S,
+        "num_prompt_tokens": table.num_prompt_tokens,
+        "num_output_tokens": table.num_output_tokens,
+        "max_output_tokens": table.max_output_tokens,
+        "priority": table.priority,
+        **{f"{name}_s": _elapsed_s(0, getattr(requests, f"{name}_ns")) for name in times},
+        **latencies(requests),
+        "num_emitted_tokens": requests.num_emitted_tokens,
+        "num_preemptions": requests.num_preemptions,
+        "num_recomputed_tokens": requests.num_recomputed_tokens,
+    }
+
+
+def latencies(requests: RequestRecords) -> dict[str, FloatColumn]:
+    """The columns ``LATENCIES`` of finished requests in seconds, NaN for the others.
+
+    E2E is what the client sees (delivery − arrival); TTFT and TPOT use the times when tokens were computed (TPOT as in
+    vLLM's benchmarks, NaN for one token); normalized latency is E2E per output token (PagedAttention, SOSP 2023).
+    """
+    arrival_ns = requests.table.arrival_ns
+    num_outputs = requests.num_emitted_tokens
+    finished = requests.status == FINISHED
+    e2e = np.where(finished, _elapsed_s(arrival_ns, requests.end_ns), np.nan)
+    queue_time = np.where(finished, _elapsed_s(arrival_ns, requests.first_scheduled_ns), np.nan)
+    gaps = np.where(finished & (num_outputs > 1), num_outputs - 1.0, np.nan)
+    columns = (
+        np.where(finished, _elapsed_s(arrival_ns, requests.first_token_ns), np.nan),
+        _elapsed_s(requests.first_token_ns, requests.last_token_ns) / gaps,
+        e2e,
+        queue_time,
+        e2e - queue_time,
+        e2e / np.maximum(num_outputs, 1),
+    )
+    return dict(zip(LATENCIES, columns, strict=True))
+
+
+def _elapsed_s(begin_ns: IntColumn | int, end_ns: IntColumn) -> FloatColumn:
+    return np.where(end_ns == NEVER, np.nan, (end_ns - begin_ns) / NS_PER_S)
+
+
+def _window_ns(requests: RequestRecords, finished: Mask) -> FloatColumn:
+    """First arrival and last completion; both the same when nothing finished."""
+    if not finished.any():
+        return np.zeros(2)
+    return np.array([requests.table.arrival_ns.min(), requests.end_ns[finished].max()], np.float64)
+
+
+def _per_s(count: float, window_ns: FloatColumn) -> float:
+    width_ns = float(window_ns[1] - window_ns[0])
+    return float(count) * NS_PER_S / width_ns if width_ns > 0 else 0.0
+
+
+def _throughput(requests: RequestRecords, finished: Mask, window_ns: FloatColumn) -> dict[str, float]:
+    outputs = requests.num_emitted_tokens[finished].sum()
+    prompts = requests.table.num_prompt_tokens[finished].sum()
+    return {
+        "output_tokens_per_s": _per_s(outputs, window_ns),
+        "total_tokens_per_s": _per_s(prompts + outputs, window_ns),
+        "requests_per_s": _per_s(finished.sum(), window_ns),
+    }
+
+
+def _steady(
+    requests: RequestRecords, finished: Mask, spans: SpanIntegral, window_ns: FloatColumn
+) -> dict[str, float | int]:
+    """Rates in the middle of the run: output tokens as emitted, requests by when they end, prompts by first token."""
+    width_ns = window_ns[1] - window_ns[0]
+    begin, end = middle = window_ns + np.array([STEADY_CUT, -STEADY_CUT]) * width_ns
+    ended = finished & (requests.end_ns >= begin) & (requests.end_ns < end)
+    prefilled = finished & (requests.first_token_ns >= begin) & (requests.first_token_ns < end)
+    outputs_per_s = float(spans.rates(middle, "num_emitted_tokens")[0])
+    return {
+        "begin_s": float(begin) / NS_PER_S,
+        "end_s": float(end) / NS_PER_S,
+        "output_tokens_per_s": outputs_per_s,
+        "total_tokens_per_s": outputs_per_s + _per_s(requests.table.num_prompt_tokens[prefilled].sum(), middle),
+        "requests_per_s": _per_s(ended.sum(), middle),
+    }
+
+
+def _goodput(
+    columns: dict[str, FloatColumn], finished: Mask, slo: SloTargets | None, window_ns: FloatColumn
+) -> dict[str, float | None]:
+    """Finished requests per second that meet every SLO named. One token has no TPOT, so it meets any."""
+    good = finished.copy()
+    for name in ("ttft_s", "tpot_s", "e2e_s"):
+        limit = getattr(slo, name, None)
+        if limit is not None:
+            good &= ~(columns[name] > limit)
+    share = float(good.sum()) / len(good) if len(good) else None
+    return {"goodput_rps": _per_s(good.sum(), window_ns), "slo_attainment": share}
+
+
+def _itl(records: Records) -> Description:
+    """Gaps between tokens: their mean and maximum exactly, percentiles from bins less than 1 % wide."""
+    requests = records.requests
+    emitted = requests.num_emitted_tokens > 0
+    span_s = float((requests.last_token_ns - requests.first_token_ns)[emitted].sum()) / NS_PER_S
+    num_gaps = int(requests.num_emitted_tokens[emitted].sum() - emitted.sum())
+    mean = span_s / num_gaps if num_gaps else 0.0
+    return describe_bins(records.itl_counts, itl_bin_edges_s(), mean, records.itl_max_s)
+
+
+def _steps(records: Records, spans: SpanIntegral, window_ns: FloatColumn) -> dict[str, int | float]:
+    """What the steps were made of; shares are 0 when no step ran."""
+    columns = spans.columns
+    steps = columns["num_steps"]
+    num_steps = max(1, int(steps.sum()))
+    rows = int((columns["num_seqs"] * steps).sum())
+    held = int(columns["num_finished_held"].sum())
+    prefilled = int((columns["num_prefill_tokens"] * steps).sum())
+    running = columns["num_running_begin"]
+    return {
+        "mean_batch_size": rows / num_steps,
+        "num_steps": records.num_steps,
+        "mean_running": float(spans.column_means(window_ns, "num_running")[0]),
+        "peak_running": int(running.max(initial=0)),
+        "mean_waiting": float(spans.column_means(window_ns, "num_waiting")[0]),
+        "busy_share": float(spans.busy_shares(window_ns)[0]),
+        "wasted_slot_share": held / max(1, rows),
+        "prompt_padding_share": (records.num_padding_tokens - held) / max(1, prefilled),
+        "computed_tokens": records.num_computed_tokens,
+        "padding_tokens": records.num_padding_tokens,
+        "extrapolated_step_share": int(columns["num_extrapolated_steps"].sum()) / num_steps,
+    }
+
+
+def _kv_cache(records: Records, spans: SpanIntegral, window_ns: FloatColumn) -> dict[str, int | float]:
+    """Time-weighted shares of the cache's capacity; there is no prefix cache, so nothing is ever hit."""
+    capacity = max(1, records.capacity_tokens)
+    used = np.maximum(spans.columns["kv_used_begin"], spans.columns["kv_used_end"])
+
+    def mean(part: str) -> float:
+        return float(spans.column_means(window_ns, f"kv_{part}")[0]) / capacity
+
+    return {
+        "capacity_tokens": records.capacity_tokens,
+        "mean_used": mean("used"),
+        "mean_reserved_unused": mean("reserved_unused"),
+        "mean_internal_fragmentation": mean("internal"),
+        "mean_external_fragmentation": mean("external"),
+        "peak_used": int(used.max(initial=0)) / capacity,
+        "prefix_hit_rate": 0.0,
+    }
