@@ -1,0 +1,297 @@
+"""The slow, obvious engine that the real one must agree with, request by request and step by step.
+
+No event queue, no fast-forward, no aggregates: one step at a time, one loop over the sequences, every block counted
+afresh. It shares two things with the real engine, on purpose: the shape of a ``Batch`` and the clock rule of
+``Stretch`` (step k of an unchanged decision ends at anchor + round(1e9 · span)), which have tests of their own.
+"""
+
+from __future__ import annotations
+
+from simserve.request import Batch, Chunk, Request, RequestTable
+from simserve.step_time.stretch import NS_PER_S, StepTime, Stretch
+from tests.reference_cache import BlockCounter, CellRow
+from tests.reference_types import NEVER, Plan, Seq, Settings, Step, Work
+
+
+class Reference:
+    """``Reference(table, settings, step_time).run()``; then read ``seqs`` (one per request) and ``steps``."""
+
+    def __init__(self, table: RequestTable, settings: Settings, step_time: StepTime) -> None:
+        self.s = settings
+        self.step_time = step_time
+        self.seqs = [Seq(table[i]) for i in range(len(table))]
+        self.not_arrived = list(self.seqs)
+        self.waiting: list[Seq] = []
+        self.running: list[Seq] = []  # in the order of their (last) admission
+        self.steps: list[Step] = []
+        self.paged = BlockCounter(settings.num_blocks, settings.block_size, settings.watermark, settings.null_blocks)
+        self.row = CellRow(settings.num_blocks * settings.block_size)
+        self.swapped_bytes = 0
+        self.now = 0
+        self.group_longest_prompt = 0
+        self.group_steps = 0
+
+    # The loop ---------------------------------------------------------------------------------------------------
+
+    def run(self) -> Reference:
+        previous: Plan | None = None
+        stretch, anchor, k = None, 0, 0
+        while True:
+            self.queue_arrivals(self.now - 1)
+            self.complete(previous)
+            self.queue_arrivals(self.now)
+            plan = self.schedule()
+            if plan is None:
+                wake = self.next_wake()
+                if wake is None:
+                    assert not self.waiting and not self.running, "stalled: requests wait and nothing can happen"
+                    return self
+                self.now, previous, stretch = wake, None, None
+                continue
+            repeats = stretch is not None and previous is not None and self.same_decision(previous, plan)
+            if not repeats:
+                lead_s = plan.transfer_bytes / self.s.swap_bytes_per_s
+                batch = Batch(plan.chunks, plan.num_decodes, plan.decode_context, transfer_bytes=plan.transfer_bytes)
+                stretch, anchor, k = Stretch(self.step_time, batch, lead_s), self.now, 0
+            assert stretch is not None
+            k += 1
+            self.record(plan, anchor + stretch.end_ns(k), repeats)
+            previous = plan
+
+    def same_decision(self, before: Plan, plan: Plan) -> bool:
+        if plan.admitted or plan.preempted:
+            return False
+        shape = [(w.seq_id, w.num_new, w.is_prefill) for w in plan.works]
+        if self.s.policy == "static":  # the rows stay though members finish
+            return not before.chunks and not plan.chunks
+        return shape == [(w.seq_id, w.num_new, w.is_prefill) for w in before.works]
+
+    def next_wake(self) -> int | None:
+        times = [seq.request.arrival_ns for seq in self.not_arrived[:1]]
+        if self.s.policy == "static" and self.s.max_wait_s is not None and self.waiting:
+            times.append(self.group_deadline())
+        return min(times, default=None)
+
+    def record(self, plan: Plan, end_ns: int, repeats: bool) -> None:
+        if self.s.allocator == "paged":
+            free, reserved = self.paged.free, self.paged.reserved_tokens
+        else:
+            free, reserved = self.row.free, self.row.reserved_tokens
+        batch = Batch(plan.chunks, plan.num_decodes, plan.decode_context, transfer_bytes=plan.transfer_bytes)
+        counts = len(self.waiting), len(self.running)
+        self.steps.append(
+            Step(self.now, end_ns, plan.works, batch, plan.admitted, plan.preempted, repeats, free, reserved, *counts)
+        )
+        self.now = end_ns
+
+    # Arrivals ---------------------------------------------------------------------------------------------------
+
+    def queue_arrivals(self, until_ns: int) -> None:
+        while self.not_arrived and self.not_arrived[0].request.arrival_ns <= until_ns:
+            seq = self.not_arrived.pop(0)
+            seq.reason = self.why_never(seq.request)
+            if seq.reason:
+                seq.status, seq.end_ns = "rejected", seq.request.arrival_ns
+            else:
+                self.waiting.append(seq)
+
+    def why_never(self, r: Request) -> str:
+        """The reason why this request can never be served, or an empty string."""
+        s, most = self.s, r.num_prompt_tokens
+        if r.num_total_tokens > s.max_model_len:
+            return "max_model_len"
+        if s.allocator == "contiguous":
+            if self.reservation(r) > len(self.row.cells):
+                return "cache"
+        else:
+            tokens = self.declared(r) if s.policy == "static" else r.num_total_tokens
+            if self.paged.blocks(tokens) + self.paged.watermark_blocks > self.paged.usable:
+                return "cache"
+            if s.policy == "continuous":  # all but the last token may have to be recomputed in one step
+                most = r.num_total_tokens - 1
+        return "max_num_batched_tokens" if s.policy != "chunked" and most > s.max_num_batched_tokens else ""
+
+    def declared(self, r: Request) -> int:
+        return min(r.num_prompt_tokens + r.max_output_tokens, self.s.max_model_len)
+
+    def reservation(self, r: Request) -> int:
+        """Cells that the contiguous cache sets aside for a request."""
+        sizes = {
+            "max_model_len": self.s.max_model_len,
+            "max_tokens": self.declared(r),
+            "oracle": r.num_total_tokens,
+        }
+        return sizes[self.s.reserve]
+
+    def queue_key(self, seq: Seq) -> tuple[int, int, int]:
+        r = seq.request
+        keys = {"fcfs": r.arrival_ns, "priority": r.priority, "shortest_job_oracle": r.num_output_tokens}
+        return (0 if seq.num_preemptions else 1, keys[self.s.queue_order], r.id)
+
+    # Ends of steps ----------------------------------------------------------------------------------------------
+
+    def complete(self, plan: Plan | None) -> None:
+        """What the step that ends now leaves behind: computed tokens, new tokens, finished requests."""
+        if plan is None:
+            return
+        for work in plan.works:
+            seq = self.seqs[work.seq_id]
+            seq.computed += work.num_new
+            if seq.uncomputed == 0:
+                seq.prefilling = False
+                seq.generated += 1
+                seq.token_ns.append(self.now)
+        if self.s.policy == "static" and not all(seq.is_done for seq in self.running):
+            return  # answers return when the whole batch has ended
+        for seq in [seq for seq in self.running if seq.is_done]:
+            self.running.remove(seq)
+            self.release(seq)
+            seq.status, seq.end_ns = "finished", self.now
+
+    def release(self, seq: Seq) -> None:
+        if self.s.allocator == "paged":
+            self.paged.release(seq.id)
+        else:
+            self.row.release(seq.id)
+
+    # Decisions --------------------------------------------------------------------------------------------------
+
+    def schedule(self) -> Plan | None:
+        self.waiting.sort(key=self.queue_key)
+        return {"static": self.static, "continuous": self.continuous, "chunked": self.chunked}[self.s.policy]()
+
+    def admissible(self, seq: Seq) -> bool:
+        if len(self.running) == self.s.max_num_seqs:
+            return False
+        if self.s.allocator == "paged":
+            return self.paged.fits_new(seq.known)
+        return self.row.first_fit(self.reservation(seq.request)) is not None
+
+    def admit(self, num_tokens: int) -> Seq:
+        """Moves the head of the queue to the running ones, with room for ``num_tokens`` in all."""
+        seq = self.waiting.pop(0)
+        self.running.append(seq)
+        seq.status = "running"
+        if seq.first_scheduled_ns == NEVER:
+            seq.first_scheduled_ns = self.now
+        if self.s.allocator == "paged":
+            self.paged.take(seq.id, num_tokens)
+        else:
+            self.row.place(seq.id, self.reservation(seq.request))
+        return seq
+
+    def make_room(self, needs: list[tuple[Seq, int]]) -> tuple[list[Seq], int]:
+        """Preempts the last admitted until the rest have blocks for what they need: (victims, bytes moved)."""
+        if self.s.allocator == "contiguous":
+            return [], 0
+        victims, moved = [], 0
+        while sum(self.paged.missing(seq.id, n) for seq, n in needs if seq in self.running) > self.paged.free:
+            seq = self.running.pop()
+            moved += self.preempt(seq)
+            victims.append(seq)
+        for seq, n in needs:
+            if seq in self.running:
+                self.paged.take(seq.id, n)
+        return victims, moved
+
+    def preempt(self, seq: Seq) -> int:
+        seq.status = "waiting"
+        seq.num_preemptions += 1
+        self.waiting.append(seq)
+        block_bytes = self.s.block_size * self.s.kv_bytes_per_token
+        blocks = self.paged.release(seq.id)
+        in_swap = sum(other.swapped_blocks for other in self.seqs)
+        if self.s.preemption == "swap" and (in_swap + blocks) * block_bytes <= self.s.swap_space_bytes:
+            seq.swapped_blocks = blocks
+            self.swapped_bytes += blocks * block_bytes
+            return blocks * block_bytes
+        seq.num_recomputed_tokens += seq.computed
+        seq.computed, seq.prefilling = 0, True
+        return 0
+
+    def swap_in(self, seq: Seq) -> int:
+        moved = seq.swapped_blocks * self.s.block_size * self.s.kv_bytes_per_token
+        self.swapped_bytes += moved
+        seq.swapped_blocks = 0
+        return moved
+
+    def plan(self, work: list[tuple[Seq, int]], admitted: list[Seq], preempted: list[Seq], moved: int) -> Plan | None:
+        if not work:
+            return None
+        works = tuple(Work(seq.id, new, seq.computed, seq.prefilling) for seq, new in work)
+        chunks = tuple(Chunk(w.num_new, w.num_context) for w in works if w.is_prefill)
+        decodes = [w.num_context for w in works if not w.is_prefill]
+        changes = tuple(seq.id for seq in admitted), tuple(seq.id for seq in preempted)
+        return Plan(works, chunks, len(decodes), sum(decodes), *changes, moved)
+
+    def continuous(self) -> Plan | None:
+        admitted, moved, budget = [], 0, self.s.max_num_batched_tokens
+        while self.waiting and self.waiting[0].uncomputed <= budget and self.admissible(self.waiting[0]):
+            seq = self.admit(self.waiting[0].known)
+            moved += self.swap_in(seq)
+            admitted.append(seq)
+            budget -= seq.uncomputed
+        prefills = [(seq, seq.uncomputed) for seq in admitted if seq.prefilling]
+        if prefills:
+            return self.plan(prefills, admitted, [], moved)
+        victims, out = self.make_room([(seq, seq.computed + 1) for seq in self.running])
+        return self.plan([(seq, 1) for seq in self.running], admitted, victims, moved + out)
+
+    def chunked(self) -> Plan | None:
+        budget, work = self.s.max_num_batched_tokens, []
+        for seq in self.running:
+            work.append((seq, min(seq.uncomputed, budget)))
+            budget -= work[-1][1]
+        victims, moved = self.make_room([(seq, seq.computed + new) for seq, new in work])
+        work = [(seq, new) for seq, new in work if seq in self.running]
+        admitted: list[Seq] = []
+        while not victims and self.waiting and budget > 0 and self.admissible(self.waiting[0]):
+            new = min(self.waiting[0].uncomputed, budget)
+            seq = self.admit(self.waiting[0].computed + new)
+            moved += self.swap_in(seq)
+            admitted.append(seq)
+            work.append((seq, new))
+            budget -= new
+        return self.plan(work, admitted, victims, moved)
+
+    def static(self) -> Plan | None:
+        if not self.running:
+            if not self.group_may_start():
+                return None
+            return self.start_group()
+        self.group_steps += 1
+        alive = [seq for seq in self.running if not seq.is_done]
+        for seq in alive:
+            if self.s.allocator == "paged":
+                self.paged.take(seq.id, seq.computed + 1)
+        works = tuple(Work(seq.id, 1, seq.computed, False) for seq in alive)
+        rows = len(self.running)
+        return Plan(works, (), rows, rows * (self.group_longest_prompt + self.group_steps - 1))
+
+    def group_deadline(self) -> int:
+        assert self.s.max_wait_s is not None
+        return min(seq.request.arrival_ns for seq in self.waiting) + round(NS_PER_S * self.s.max_wait_s)
+
+    def group_may_start(self) -> bool:
+        if not self.waiting:
+            return False
+        if len(self.waiting) >= self.s.max_num_seqs or not self.not_arrived:
+            return True
+        return self.s.max_wait_s is not None and self.now >= self.group_deadline()
+
+    def start_group(self) -> Plan:
+        free = self.paged.usable - self.paged.watermark_blocks
+        longest = declared_blocks = 0
+        while self.waiting and len(self.running) < self.s.max_num_seqs:
+            r = self.waiting[0].request
+            padded = (len(self.running) + 1) * max(longest, r.num_prompt_tokens)
+            blocks = declared_blocks + self.paged.blocks(self.declared(r))
+            fits = blocks <= free if self.s.allocator == "paged" else self.admissible(self.waiting[0])
+            if padded > self.s.max_num_batched_tokens or not fits:
+                break
+            longest, declared_blocks = max(longest, r.num_prompt_tokens), blocks
+            self.admit(r.num_prompt_tokens)
+        self.group_longest_prompt, self.group_steps = longest, 0
+        works = tuple(Work(seq.id, seq.request.num_prompt_tokens, 0, True) for seq in self.running)
+        chunks = tuple(Chunk(longest, 0) for _ in self.running)
+        return Plan(works, chunks, 0, 0, tuple(seq.id for seq in self.running))

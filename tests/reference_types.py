@@ -1,0 +1,116 @@
+"""What goes into the reference engine (``Settings``) and what comes out (``Seq`` per request, ``Step`` per step)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from simserve.request import Batch, Chunk, Request
+
+NEVER = -1
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the engine is told, tokens and blocks; the names are those of a scenario's ``engine`` section."""
+
+    policy: Literal["static", "continuous", "chunked"]
+    allocator: Literal["paged", "contiguous"]
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    max_model_len: int
+    num_blocks: int
+    block_size: int = 1
+    queue_order: Literal["fcfs", "priority", "shortest_job_oracle"] = "fcfs"
+    max_wait_s: float | None = None  # static
+    watermark: float = 0.0  # paged
+    null_blocks: int = 0
+    preemption: Literal["recompute", "swap"] = "recompute"
+    swap_space_bytes: int = 0
+    swap_bytes_per_s: float = 1e9
+    kv_bytes_per_token: int = 1024
+    reserve: Literal["max_model_len", "max_tokens", "oracle"] = "max_tokens"  # contiguous
+
+
+@dataclass
+class Seq:
+    """One request and all that has happened to it."""
+
+    request: Request
+    status: str = "waiting"
+    computed: int = 0
+    generated: int = 0
+    prefilling: bool = True
+    swapped_blocks: int = 0
+    first_scheduled_ns: int = NEVER
+    token_ns: list[int] = field(default_factory=list)
+    end_ns: int = NEVER
+    num_preemptions: int = 0
+    num_recomputed_tokens: int = 0
+    reason: str = ""
+
+    @property
+    def id(self) -> int:
+        return self.request.id
+
+    @property
+    def known(self) -> int:
+        return self.request.num_prompt_tokens + self.generated
+
+    @property
+    def uncomputed(self) -> int:
+        return self.known - self.computed
+
+    @property
+    def is_done(self) -> bool:
+        return self.generated == self.request.num_output_tokens
+
+
+class Work(NamedTuple):
+    """What one sequence computes in a step: ``num_new`` of its own tokens over ``num_context`` computed ones."""
+
+    seq_id: int
+    num_new: int
+    num_context: int
+    is_prefill: bool
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step as it was run. ``batch`` is its shape; ``free`` and ``reserved_tokens`` hold during the step."""
+
+    begin_ns: int
+    end_ns: int
+    works: tuple[Work, ...]
+    batch: Batch
+    admitted: tuple[int, ...]
+    preempted: tuple[int, ...]
+    is_repeat: bool
+    free: int
+    reserved_tokens: int
+    num_waiting: int
+    num_running: int
+
+    @property
+    def num_prefill_tokens(self) -> int:
+        return sum(chunk.num_new_tokens for chunk in self.batch.chunks)
+
+    @property
+    def num_decodes(self) -> int:
+        return self.batch.num_decodes
+
+    @property
+    def num_seqs(self) -> int:
+        return len(self.batch.chunks) + self.batch.num_decodes
+
+
+class Plan(NamedTuple):
+    """A scheduling decision before the clock has run it."""
+
+    works: tuple[Work, ...]
+    chunks: tuple[Chunk, ...]
+    num_decodes: int
+    decode_context: int
+    admitted: tuple[int, ...] = ()
+    preempted: tuple[int, ...] = ()
+    transfer_bytes: int = 0
