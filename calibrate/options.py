@@ -8,6 +8,8 @@ from typing import Literal
 
 Device = Literal["auto", "cpu", "cuda"]
 Dtype = Literal["auto", "fp32", "bf16", "fp16"]
+GridSize = Literal["quick", "default", "full"]
+KvCache = Literal["in-place", "dynamic"]
 
 
 @dataclass(frozen=True)
@@ -18,12 +20,14 @@ class CalibrateOptions:
     - ``device``: ``auto`` takes the GPU if there is one;
     - ``dtype``: ``auto`` is fp32 on a CPU, bf16 on a GPU;
     - ``attn``: the attention kernel, as transformers names them (``sdpa``, ``eager``, ``flash_attention_2``);
+    - ``kv_cache``: ``in-place`` writes new keys and values where they stay, as serving engines do; ``dynamic`` is
+      transformers' default, which copies the whole cache at every step;
     - ``threads``: CPU threads of torch; with 1 the CPU clock is the step time, which neighbours do not disturb;
+    - ``grid``: ``quick`` for a first look, ``full`` for a profile to keep;
+    - ``repeats``: timed samples of each point, at most (default: 2, 3 and 5 by grid);
+    - ``max_batch_size``, ``max_context``, ``max_prefill_tokens``: cut the grid;
     - ``out``: the profile file to write; default ``<model>-<device>-<dtype>.json`` here;
     - ``resume``: continue the partial file that an interrupted run left beside ``out``;
-    - ``quick``: a coarse grid with few repeats, for a first look;
-    - ``repeats``: timed samples of each point (default: 5, quick 2);
-    - ``max_batch_size``, ``max_context``, ``max_prefill_tokens``: cut the grid;
     - ``seed``: weights, tokens and the order of the points;
     - ``command``: what the user typed, for the provenance.
     """
@@ -32,13 +36,14 @@ class CalibrateOptions:
     device: Device = "auto"
     dtype: Dtype = "auto"
     attn: str = "sdpa"
+    kv_cache: KvCache = "in-place"
     threads: int = 1
-    out: Path | None = None
-    resume: bool = True
-    quick: bool = False
+    grid: GridSize = "default"
     repeats: int | None = None
     max_batch_size: int | None = None
     max_context: int | None = None
     max_prefill_tokens: int | None = None
+    out: Path | None = None
+    resume: bool = True
     seed: int = 0
     command: str = ""
