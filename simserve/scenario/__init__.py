@@ -1,0 +1,38 @@
+"""Scenario files: what to simulate, read strictly and explained in one sentence when wrong."""
+
+from simserve.scenario.engine_models import (
+    ChunkedEngineConfig,
+    ContiguousCacheConfig,
+    ContinuousEngineConfig,
+    EngineConfig,
+    KvCacheConfig,
+    PagedCacheConfig,
+    StaticEngineConfig,
+    SwapConfig,
+)
+from simserve.scenario.load import load_scenario, parse_scenario, scenario_schema
+from simserve.scenario.models import Scenario, SloConfig
+from simserve.scenario.step_time_models import ProfileStepTimeConfig, RooflineStepTimeConfig, StepTimeConfig
+from simserve.scenario.workload_models import GeneratedWorkload, TraceWorkload, WorkloadConfig
+
+__all__ = [
+    "ChunkedEngineConfig",
+    "ContiguousCacheConfig",
+    "ContinuousEngineConfig",
+    "EngineConfig",
+    "GeneratedWorkload",
+    "KvCacheConfig",
+    "PagedCacheConfig",
+    "ProfileStepTimeConfig",
+    "RooflineStepTimeConfig",
+    "Scenario",
+    "SloConfig",
+    "StaticEngineConfig",
+    "StepTimeConfig",
+    "SwapConfig",
+    "TraceWorkload",
+    "WorkloadConfig",
+    "load_scenario",
+    "parse_scenario",
+    "scenario_schema",
+]

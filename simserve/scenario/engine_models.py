@@ -1,0 +1,138 @@
+"""``engine:`` of a scenario: the batching policy, its limits, and the KV cache.
+
+Rules of the policies: static batching; iteration-level scheduling with prefill first (Orca, OSDI'22; vLLM v0); chunked
+prefill under one token budget (Sarathi-Serve, OSDI'24; vLLM v1). Paged cache: PagedAttention (SOSP'23).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Discriminator, Field, Tag, model_validator
+
+from simserve.scenario.choice import Choice
+from simserve.scenario.fields import MAX_SECONDS, MAX_TOKENS, Bytes, Strict
+
+Dtype = Literal["fp32", "bf16", "fp16", "fp8", "int8"]
+
+
+class SwapConfig(Strict):
+    """Where preempted sequences go under ``preemption: swap``."""
+
+    space: Bytes = Field(description="room for swapped blocks, such as 4GiB; when it is full a victim recomputes")
+    bandwidth_bytes_per_s: float = Field(gt=0, le=1e15, description="speed of the link, each way")
+
+
+class CacheCapacity(Strict):
+    """What every allocator shares. Capacity in tokens is num_blocks × block_size, the same bytes for all."""
+
+    block_size: int = Field(16, ge=1, le=65_536, description="tokens per block")
+    num_blocks: int | None = Field(
+        None, ge=1, le=MAX_TOKENS, description="blocks in the cache, the engine's own figure (give this or memory)"
+    )
+    memory: Bytes | None = Field(
+        None, description="bytes for the cache, such as 8GiB (2³⁰ each) or 8GB (10⁹ each) (give this or num_blocks)"
+    )
+    dtype: Dtype | None = Field(None, description="type of the cached numbers; null: the step time's")
+
+    @model_validator(mode="after")
+    def _one_capacity(self) -> Self:
+        if (self.num_blocks is None) == (self.memory is None):
+            given = "neither" if self.num_blocks is None else "both"
+            raise ValueError(f"give exactly one of num_blocks and memory (got {given})")
+        return self
+
+
+class PagedCacheConfig(CacheCapacity):
+    """Fixed blocks and a block table per sequence."""
+
+    allocator: Literal["paged"]
+    watermark: float = Field(
+        0.01, ge=0, lt=1, description="share of the blocks that admission leaves free, so that running sequences grow"
+    )
+    null_blocks: int = Field(0, ge=0, description="blocks of num_blocks that hold nothing (vLLM v1 keeps one)")
+    preemption: Literal["recompute", "swap"] = Field(
+        "recompute", description="out of blocks: drop a sequence's cache and compute it again, or move it out and back"
+    )
+    swap: SwapConfig | None = Field(None, description="required by preemption: swap")
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.preemption == "swap" and self.swap is None:
+            raise ValueError("preemption: swap needs swap: {space: 4GiB, bandwidth_bytes_per_s: …}")
+        if self.preemption != "swap" and self.swap is not None:
+            raise ValueError("swap: is used by preemption: swap only (got preemption: recompute)")
+        if self.num_blocks is not None and self.null_blocks >= self.num_blocks:
+            raise ValueError(f"null_blocks must be < num_blocks (got {self.null_blocks} of {self.num_blocks})")
+        return self
+
+
+class ContiguousCacheConfig(CacheCapacity):
+    """One address range per request, first fit, reserved whole at admission."""
+
+    allocator: Literal["contiguous"]
+    reserve: Literal["max_model_len", "max_tokens", "oracle"] = Field(
+        "max_tokens",
+        description="range per request: the longest context there is; prompt + declared maximum; or (oracle) the "
+        "true length, which no real engine knows",
+    )
+
+
+ALLOCATORS = Choice({"paged": PagedCacheConfig, "contiguous": ContiguousCacheConfig}, key="allocator")
+KvCacheConfig = Annotated[
+    Annotated[PagedCacheConfig, Tag("<paged>")] | Annotated[ContiguousCacheConfig, Tag("<contiguous>")],
+    Discriminator(ALLOCATORS.tag),
+]
+
+
+class EngineLimits(Strict):
+    """What every policy shares: the limits of one step, the order of the queue, the cache."""
+
+    max_num_seqs: int = Field(256, ge=1, le=65_536, description="slots: sequences in one step, at most")
+    max_num_batched_tokens: int = Field(2048, ge=1, le=MAX_TOKENS, description="tokens that one step computes, at most")
+    max_model_len: int = Field(8192, ge=2, le=MAX_TOKENS, description="prompt + output of a request, at most, tokens")
+    queue_order: Literal["fcfs", "priority", "shortest_job_oracle"] = Field(
+        "fcfs", description="who waits in front: first come; lowest priority number; (oracle) shortest true output"
+    )
+    kv_cache: KvCacheConfig
+
+
+class StaticEngineConfig(EngineLimits):
+    """Collect a group, prefill it together padded to the longest, decode until the longest answer ends."""
+
+    policy: Literal["static"]
+    max_wait_s: float | None = Field(
+        None, ge=0, le=MAX_SECONDS, description="start a partial group after so long; null: wait for a full group"
+    )
+
+
+class ContinuousEngineConfig(EngineLimits):
+    """At every step free slots admit the head of the queue; steps that prefill go first and decodes wait."""
+
+    policy: Literal["continuous"]
+
+
+class ChunkedEngineConfig(EngineLimits):
+    """One token budget per step: running sequences first, then prompts in chunks that fill the budget."""
+
+    policy: Literal["chunked"]
+
+    @model_validator(mode="after")
+    def _budget_covers_decodes(self) -> Self:
+        if self.max_num_batched_tokens < self.max_num_seqs:
+            raise ValueError(
+                "max_num_batched_tokens must be ≥ max_num_seqs under policy: chunked, or a full batch could not decode "
+                f"in one step (got {self.max_num_batched_tokens} and {self.max_num_seqs})"
+            )
+        return self
+
+
+POLICIES = Choice(
+    {"static": StaticEngineConfig, "continuous": ContinuousEngineConfig, "chunked": ChunkedEngineConfig}, key="policy"
+)
+EngineConfig = Annotated[
+    Annotated[StaticEngineConfig, Tag("<static>")]
+    | Annotated[ContinuousEngineConfig, Tag("<continuous>")]
+    | Annotated[ChunkedEngineConfig, Tag("<chunked>")],
+    Discriminator(POLICIES.tag),
+]

@@ -1,0 +1,21 @@
+"""Where in a scenario a section comes in several kinds, and which keys exclude each other inside one kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from simserve.scenario.choice import Choice
+from simserve.scenario.engine_models import ALLOCATORS, POLICIES
+from simserve.scenario.step_time_models import STEP_TIMES
+from simserve.scenario.workload_models import ARRIVALS, LENGTHS, WORKLOADS
+
+CHOICES: Mapping[tuple[int | str, ...], Choice] = {
+    ("step_time",): STEP_TIMES,
+    ("workload",): WORKLOADS,
+    ("workload", "arrivals"): ARRIVALS,
+    ("workload", "prompt_tokens"): LENGTHS,
+    ("workload", "output_tokens"): LENGTHS,
+    ("engine",): POLICIES,
+    ("engine", "kv_cache"): ALLOCATORS,
+}
+EXCLUSIVE: Mapping[tuple[int | str, ...], tuple[str, ...]] = {("engine", "kv_cache"): ("num_blocks", "memory")}

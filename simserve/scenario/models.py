@@ -1,0 +1,86 @@
+"""A scenario: one model, one step time, one workload, one engine, and variants of it that meet the same requests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, PrivateAttr, ValidationError
+
+from simserve.errors import ScenarioError
+from simserve.scenario.engine_models import EngineConfig
+from simserve.scenario.fields import FolderName, Name, Seconds, Strict
+from simserve.scenario.merge import merge
+from simserve.scenario.messages import one_sentence, printable
+from simserve.scenario.step_time_models import StepTimeConfig
+from simserve.scenario.workload_models import WorkloadConfig
+
+SHARED_BY_VARIANTS = ("name", "workload", "seed", "variants")
+
+
+class SloConfig(Strict):
+    """Limits that a request must meet to count as goodput; what is null is not asked for."""
+
+    ttft_s: Seconds | None = Field(None, description="time to first token, seconds")
+    tpot_s: Seconds | None = Field(None, description="time per output token after the first, seconds")
+    e2e_s: Seconds | None = Field(None, description="arrival to last token, seconds")
+
+
+class Scenario(Strict):
+    """One file of ``scenarios/``, validated whole."""
+
+    name: FolderName = Field(description="what reports call it; also the name of its folder")
+    model: str = Field(min_length=1, description="a catalogue name such as llama-3.1-8b, or a path to a config.json")
+    step_time: StepTimeConfig = Field(description="how long a step takes")
+    workload: WorkloadConfig = Field(description="which requests arrive, and when")
+    engine: EngineConfig = Field(description="batching policy, its limits, and the cache")
+    slo: SloConfig = Field(default_factory=SloConfig, description="limits for goodput")
+    seed: int = Field(0, ge=0, le=2**63 - 1, description="same scenario and seed, same results to the byte")
+    variants: dict[Name, dict[str, Any]] = Field(
+        default_factory=dict,
+        description="named overrides run on the same requests; any key but name, workload, seed and variants",
+    )
+
+    _base_dir: Path = PrivateAttr(default_factory=Path)
+    _source: str = PrivateAttr(default="scenario")
+
+    @property
+    def base_dir(self) -> Path:
+        """The folder that relative paths start from: the scenario file's."""
+        return self._base_dir
+
+    @property
+    def source(self) -> str:
+        """The file's name, for messages."""
+        return self._source
+
+    def locate(self, name_or_path: str) -> str:
+        """A path relative to the scenario file where one exists there, else the name unchanged (a catalogue's)."""
+        looks_like_path = "/" in name_or_path or name_or_path.endswith(".json")
+        candidate = self.base_dir / name_or_path
+        return str(candidate) if looks_like_path and candidate.exists() else name_or_path
+
+    def resolve_variants(self) -> dict[str, Scenario]:
+        """Every variant as a whole scenario of its own, in the file's order; without variants, one called
+        ``<policy>-<allocator>``. Raises ScenarioError when an override breaks a rule."""
+        base = self.model_dump(exclude_unset=True, exclude={"variants"})
+        overrides = self.variants or {f"{self.engine.policy}-{self.engine.kv_cache.allocator}": {}}
+        return {name: self._variant(name, base, override) for name, override in overrides.items()}
+
+    def _variant(self, name: str, base: dict[str, Any], override: dict[str, Any]) -> Scenario:
+        for key in (key for key in SHARED_BY_VARIANTS if key in override):
+            where = printable(f"{self.source}: variants.{name}.{key}")
+            raise ScenarioError(f"{where}: a variant cannot change the {key}; all variants share it")
+        return build_scenario(merge(base, override), self.base_dir, self.source, ("variants", name))
+
+
+def build_scenario(data: object, base_dir: Path, source: str, prefix: tuple[str, ...] = ()) -> Scenario:
+    """Validate a scenario's mapping. Messages begin with ``source``, and ``prefix`` is where the mapping stands in it.
+    Raises ScenarioError, one sentence."""
+    try:
+        scenario = Scenario.model_validate(data)
+    except ValidationError as error:
+        raise ScenarioError(one_sentence(error, Scenario, source, prefix)) from None
+    scenario._base_dir = base_dir
+    scenario._source = source
+    return scenario

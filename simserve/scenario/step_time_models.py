@@ -1,0 +1,32 @@
+"""``step_time:`` of a scenario: measured, or estimated from a datasheet."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Discriminator, Field, Tag
+
+from simserve.scenario.choice import Choice
+from simserve.scenario.engine_models import Dtype
+from simserve.scenario.fields import Strict
+
+
+class ProfileStepTimeConfig(Strict):
+    """Measured step times."""
+
+    profile: str = Field(min_length=1, description="a shipped profile's name, or the path of a profile file")
+
+
+class RooflineStepTimeConfig(Strict):
+    """Step times estimated from a datasheet, for what was never measured."""
+
+    roofline: str = Field(min_length=1, description="hardware name, such as h100-sxm")
+    tensor_parallel: int = Field(1, ge=1, le=1024, description="GPUs that share each layer")
+    dtype: Dtype = Field("bf16", description="type of weights and activations")
+
+
+STEP_TIMES = Choice({"profile": ProfileStepTimeConfig, "roofline": RooflineStepTimeConfig})
+StepTimeConfig = Annotated[
+    Annotated[ProfileStepTimeConfig, Tag("<profile>")] | Annotated[RooflineStepTimeConfig, Tag("<roofline>")],
+    Discriminator(STEP_TIMES.tag),
+]

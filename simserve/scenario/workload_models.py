@@ -1,0 +1,163 @@
+"""``workload:`` of a scenario: a generator (arrivals and lengths by distribution) or a trace."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
+
+from simserve.scenario.choice import Choice
+from simserve.scenario.fields import MAX_REQUESTS, MAX_TOKENS, Rate, Strict, Tokens
+
+
+class PoissonArrivals(Strict):
+    """Independent arrivals: exponential gaps (cv 1)."""
+
+    process: Literal["poisson"]
+    rate_rps: Rate = Field(description="mean arrivals per second")
+
+
+class GammaArrivals(Strict):
+    """Gamma-distributed gaps: cv above 1 is burstier than Poisson, below 1 is smoother, 1 is Poisson."""
+
+    process: Literal["gamma"]
+    rate_rps: Rate = Field(description="mean arrivals per second")
+    cv: float = Field(gt=0, le=100, description="standard deviation of the gaps over their mean; the shape is 1/cv²")
+
+
+class ConstantArrivals(Strict):
+    """Request i arrives at i / rate_rps."""
+
+    process: Literal["constant"]
+    rate_rps: Rate = Field(description="arrivals per second")
+
+
+class AllAtOnceArrivals(Strict):
+    """Everybody arrives at time 0."""
+
+    process: Literal["all_at_once"]
+
+
+class FixedLength(Strict):
+    """Every request has the same length."""
+
+    fixed: Tokens = Field(description="tokens")
+
+
+class UniformRange(Strict):
+    """Bounds of a uniform distribution over whole numbers, both included."""
+
+    low: Tokens = Field(description="smallest length, tokens")
+    high: Tokens = Field(description="largest length, tokens, included")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.high < self.low:
+            raise ValueError(f"high must be ≥ low (got low {self.low}, high {self.high})")
+        return self
+
+
+class UniformLength(Strict):
+    """Every whole number from low to high is equally likely."""
+
+    uniform: UniformRange
+
+
+class LognormalShape(Strict):
+    """A lognormal distribution, rounded to whole tokens, at least 1."""
+
+    mean: float = Field(
+        gt=0,
+        le=MAX_TOKENS,
+        description="arithmetic mean in tokens of the lognormal itself, before rounding and before the cut at max",
+    )
+    sigma: float = Field(ge=0, le=10, description="standard deviation of the logarithm of the length")
+    max: Tokens | None = Field(None, description="longer draws are cut to this length, tokens (null: not cut)")
+
+
+class LognormalLength(Strict):
+    """Lengths with a long tail."""
+
+    lognormal: LognormalShape
+
+
+class ValuesLength(Strict):
+    """Lengths from a list, every entry equally often (sampling without replacement): as many requests as entries have
+    exactly the list's total; with more requests the list starts again."""
+
+    values: list[Tokens] = Field(min_length=1, max_length=200_000, description="lengths, tokens")
+    shuffle: bool = Field(True, description="true: the seed sets the order; false: in the order listed")
+
+
+ARRIVALS = Choice(
+    {
+        "poisson": PoissonArrivals,
+        "gamma": GammaArrivals,
+        "constant": ConstantArrivals,
+        "all_at_once": AllAtOnceArrivals,
+    },
+    key="process",
+)
+LENGTHS = Choice({"fixed": FixedLength, "uniform": UniformLength, "lognormal": LognormalLength, "values": ValuesLength})
+ArrivalsConfig = Annotated[
+    Annotated[PoissonArrivals, Tag("<poisson>")]
+    | Annotated[GammaArrivals, Tag("<gamma>")]
+    | Annotated[ConstantArrivals, Tag("<constant>")]
+    | Annotated[AllAtOnceArrivals, Tag("<all_at_once>")],
+    Discriminator(ARRIVALS.tag),
+]
+LengthsConfig = Annotated[
+    Annotated[FixedLength, Tag("<fixed>")]
+    | Annotated[UniformLength, Tag("<uniform>")]
+    | Annotated[LognormalLength, Tag("<lognormal>")]
+    | Annotated[ValuesLength, Tag("<values>")],
+    Discriminator(LENGTHS.tag),
+]
+
+
+class GeneratedWorkload(Strict):
+    """Requests drawn from distributions. Arrivals, prompts and outputs each have a random stream of their own, so a
+    change of one leaves the others' draws as they were."""
+
+    num_requests: int = Field(ge=1, le=MAX_REQUESTS, description="how many requests arrive")
+    arrivals: ArrivalsConfig = Field(description="when they arrive")
+    prompt_tokens: LengthsConfig = Field(description="distribution of num_prompt_tokens")
+    output_tokens: LengthsConfig = Field(description="distribution of num_output_tokens")
+    max_output_tokens: Tokens | None = Field(
+        None, description="what every client declares as its maximum; null: the workload's longest output"
+    )
+
+
+def _named_file(value: object) -> object:
+    if value is None or value == "":
+        raise ValueError("name the trace file, here or on the command line: --set workload.trace=FILE")
+    return value
+
+
+TraceFormat = Literal["auto", "azure", "simserve"]
+
+
+class TraceWorkload(Strict):
+    """Requests read from a trace file: csv, jsonl or parquet, gzipped or not."""
+
+    trace: Annotated[str, BeforeValidator(_named_file), WithJsonSchema({"type": ["string", "null"]})] = Field(
+        description="path of the trace, relative to this file; or give it by --set workload.trace=FILE"
+    )
+    format: TraceFormat = Field("auto", description="whose columns the trace has; auto: told from the columns")
+    limit: int | None = Field(None, ge=1, description="keep only the first so many requests by arrival; null: all")
+    rate_scale: float = Field(
+        1.0, gt=0, le=1e9, description="2.0 offers the trace twice as fast: arrival times are divided by it"
+    )
+    max_output_tokens: Tokens | None = Field(
+        None,
+        description="what clients declare where the trace has no such column; null: the workload's longest output",
+    )
+
+
+WORKLOADS = Choice(
+    {"trace": TraceWorkload, "generated": GeneratedWorkload}, marks={"generated": "arrivals"}, otherwise="generated"
+)
+WorkloadConfig = Annotated[
+    Annotated[TraceWorkload, Tag("<trace>")] | Annotated[GeneratedWorkload, Tag("<generated>")],
+    Discriminator(WORKLOADS.tag),
+]
