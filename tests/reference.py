@@ -160,11 +160,11 @@ class Reference:
         self.waiting.sort(key=self.queue_key)
         return {"static": self.static, "continuous": self.continuous, "chunked": self.chunked}[self.s.policy]()
 
-    def admissible(self, seq: Seq) -> bool:
+    def admissible(self, seq: Seq, spare_blocks: int = 0) -> bool:
         if len(self.running) == self.s.max_num_seqs:
             return False
         if self.s.allocator == "paged":
-            return self.paged.fits_new(seq.known)
+            return self.paged.fits_new(seq.known, spare_blocks)
         return self.row.first_fit(self.reservation(seq.request)) is not None
 
     def admit(self, num_tokens: int) -> Seq:
@@ -201,7 +201,8 @@ class Reference:
         block_bytes = self.s.block_size * self.s.kv_bytes_per_token
         blocks = self.paged.release(seq.id)
         in_swap = sum(other.swapped_blocks for other in self.seqs)
-        if self.s.preemption == "swap" and (in_swap + blocks) * block_bytes <= self.s.swap_space_bytes:
+        fits_swap = (in_swap + blocks) * block_bytes <= self.s.swap_space_bytes
+        if self.s.preemption == "swap" and not seq.prefilling and fits_swap:
             seq.swapped_blocks = blocks
             self.swapped_bytes += blocks * block_bytes
             return blocks * block_bytes
@@ -225,12 +226,21 @@ class Reference:
         return Plan(works, chunks, len(decodes), sum(decodes), *changes, moved)
 
     def continuous(self) -> Plan | None:
-        admitted, moved, budget = [], 0, self.s.max_num_batched_tokens
-        while self.waiting and self.waiting[0].uncomputed <= budget and self.admissible(self.waiting[0]):
-            seq = self.admit(self.waiting[0].known)
-            moved += self.swap_in(seq)
-            admitted.append(seq)
-            budget -= seq.uncomputed
+        admitted: list[Seq] = []
+        moved, budget = 0, self.s.max_num_batched_tokens
+        while self.waiting:
+            head = self.waiting[0]
+            if head.swapped_blocks:  # it decodes at once: everyone's next token must fit, or it would be out again
+                growth = sum(self.paged.missing(seq.id, seq.computed + 1) for seq in self.running if not seq.prefilling)
+                if not self.admissible(head, growth):
+                    break
+                admitted.append(self.admit(head.computed))
+                moved += self.swap_in(head)
+            else:
+                if head.known > budget or not self.admissible(head):
+                    break
+                budget -= head.known
+                admitted.append(self.admit(head.known))
         prefills = [(seq, seq.uncomputed) for seq in admitted if seq.prefilling]
         if prefills:
             return self.plan(prefills, admitted, [], moved)
@@ -256,9 +266,7 @@ class Reference:
 
     def static(self) -> Plan | None:
         if not self.running:
-            if not self.group_may_start():
-                return None
-            return self.start_group()
+            return self.start_group() if self.group_may_start() else None
         self.group_steps += 1
         alive = [seq for seq in self.running if not seq.is_done]
         for seq in alive:
@@ -273,25 +281,32 @@ class Reference:
         return min(seq.request.arrival_ns for seq in self.waiting) + round(NS_PER_S * self.s.max_wait_s)
 
     def group_may_start(self) -> bool:
+        """Some request waits, and the group cannot grow, or nobody can come, or it has waited long enough."""
         if not self.waiting:
             return False
-        if len(self.waiting) >= self.s.max_num_seqs or not self.not_arrived:
+        size = len(self.group())
+        if size == self.s.max_num_seqs or size < len(self.waiting) or not self.not_arrived:
             return True
         return self.s.max_wait_s is not None and self.now >= self.group_deadline()
 
+    def group(self) -> list[Seq]:
+        """The longest prefix of the queue that fits one padded prefill and, by declared maxima, the empty cache."""
+        for size in range(min(len(self.waiting), self.s.max_num_seqs), 0, -1):
+            members = self.waiting[:size]
+            padded = size * max(seq.request.num_prompt_tokens for seq in members)
+            if padded <= self.s.max_num_batched_tokens and self.fits_together(members):
+                return members
+        raise AssertionError("a request that no group can hold was not rejected")
+
+    def fits_together(self, members: list[Seq]) -> bool:
+        if self.s.allocator == "contiguous":
+            return sum(self.reservation(seq.request) for seq in members) <= len(self.row.cells)
+        blocks = sum(self.paged.blocks(self.declared(seq.request)) for seq in members)
+        return blocks <= self.paged.usable - self.paged.watermark_blocks
+
     def start_group(self) -> Plan:
-        free = self.paged.usable - self.paged.watermark_blocks
-        longest = declared_blocks = 0
-        while self.waiting and len(self.running) < self.s.max_num_seqs:
-            r = self.waiting[0].request
-            padded = (len(self.running) + 1) * max(longest, r.num_prompt_tokens)
-            blocks = declared_blocks + self.paged.blocks(self.declared(r))
-            fits = blocks <= free if self.s.allocator == "paged" else self.admissible(self.waiting[0])
-            if padded > self.s.max_num_batched_tokens or not fits:
-                break
-            longest, declared_blocks = max(longest, r.num_prompt_tokens), blocks
-            self.admit(r.num_prompt_tokens)
-        self.group_longest_prompt, self.group_steps = longest, 0
-        works = tuple(Work(seq.id, seq.request.num_prompt_tokens, 0, True) for seq in self.running)
-        chunks = tuple(Chunk(longest, 0) for _ in self.running)
-        return Plan(works, chunks, 0, 0, tuple(seq.id for seq in self.running))
+        members = [self.admit(seq.request.num_prompt_tokens) for seq in self.group()]
+        self.group_longest_prompt, self.group_steps = max(seq.request.num_prompt_tokens for seq in members), 0
+        works = tuple(Work(seq.id, seq.request.num_prompt_tokens, 0, True) for seq in members)
+        chunks = tuple(Chunk(self.group_longest_prompt, 0) for _ in members)
+        return Plan(works, chunks, 0, 0, tuple(seq.id for seq in members))

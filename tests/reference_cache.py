@@ -29,8 +29,8 @@ class BlockCounter:
         """Blocks that ``seq_id`` lacks to hold ``num_tokens`` in all."""
         return max(0, self.blocks(num_tokens) - self.held.get(seq_id, 0))
 
-    def fits_new(self, num_tokens: int) -> bool:
-        return self.blocks(num_tokens) <= self.free - self.watermark_blocks
+    def fits_new(self, num_tokens: int, spare_blocks: int = 0) -> bool:
+        return self.blocks(num_tokens) + spare_blocks <= self.free - self.watermark_blocks
 
     def take(self, seq_id: int, num_tokens: int) -> None:
         self.held[seq_id] = self.held.get(seq_id, 0) + self.missing(seq_id, num_tokens)
