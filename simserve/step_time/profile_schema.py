@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+from difflib import get_close_matches
 from itertools import pairwise
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from simserve.errors import ProfileError
 
 SCHEMA_VERSION = 1
+PROFILES_DIR = Path(__file__).parent / "profiles"
 
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
@@ -199,3 +204,82 @@ def content_digest(content: dict[str, Any]) -> str:
     body = {key: value for key, value in content.items() if key != "digest"}
     canonical = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def shipped_profiles() -> list[str]:
+    """Names of the profiles that come with the package."""
+    return sorted(path.stem for path in PROFILES_DIR.glob("*.json"))
+
+
+def load_profile(name_or_path: str | Path, model: object | None = None) -> Profile:
+    """A shipped profile by name, or a file by path; with ``model`` (anything with the attributes of ``ModelSpec``) also
+    checked to be of that model's dimensions.
+
+    Raises ``ProfileError`` in one sentence: unknown name, unreadable or truncated file, another schema version, a field
+    that breaks a rule, content that was changed after it was measured, or another model.
+    """
+    path = _find(name_or_path)
+    profile = parse_profile(_read(path), str(name_or_path))
+    if model is not None:
+        require_model(profile, model, str(name_or_path))
+    return profile
+
+
+def parse_profile(content: dict[str, Any], where: str) -> Profile:
+    """Check the content of a profile file; ``where`` is what messages call it. Raises ``ProfileError``."""
+    version = content.get("schema_version")
+    if version != SCHEMA_VERSION:
+        remedy = (
+            "calibrate again" if isinstance(version, int) and version < SCHEMA_VERSION else "see `simserve calibrate`"
+        )
+        raise ProfileError(f"{where}: schema_version: must be {SCHEMA_VERSION} (got {version!r}); {remedy}")
+    try:
+        # Through JSON, because strict types make a tuple only of a JSON array.
+        profile = Profile.model_validate_json(json.dumps(content))
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        more = f" and {error.error_count() - 1} more" if error.error_count() > 1 else ""
+        raise ProfileError(f"{where}: {place}: {first['msg']}{more}; profiles are measured, not written") from error
+    if profile.digest != content_digest(content):
+        rule = "does not match the content, which was changed after it was measured"
+        raise ProfileError(f"{where}: digest: {rule} (got {profile.digest[:12]}…); calibrate again")
+    return profile
+
+
+def require_model(profile: Profile, model: object, where: str) -> None:
+    """Raise ``ProfileError`` unless ``profile`` was measured on a model of the dimensions of ``model``."""
+    asked, measured = ModelDimensions.of(model), profile.provenance.dimensions
+    for field in ModelDimensions.model_fields:
+        want, got = getattr(asked, field), getattr(measured, field)
+        if want != got:
+            name = getattr(model, "name", "another model")
+            raise ProfileError(
+                f"{where}: model: must be measured on {name}, {field} {want} "
+                f"(got {profile.provenance.model}, {field} {got}); run `simserve calibrate --model {name}`"
+            )
+
+
+def _find(name_or_path: str | Path) -> Path:
+    path = Path(name_or_path)
+    if path.suffix == ".json" or path.exists():
+        return path
+    shipped = PROFILES_DIR / f"{name_or_path}.json"
+    if shipped.is_file():
+        return shipped
+    names = shipped_profiles()
+    close = get_close_matches(str(name_or_path), names, n=1, cutoff=0.5)
+    hint = f"did you mean {close[0]!r}" if close else f"shipped are {', '.join(names) or 'none'}"
+    raise ProfileError(f"profile: {str(name_or_path)!r} is neither a shipped profile nor a file; {hint}?")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ProfileError(f"{path}: cannot be read ({error.strerror})") from error
+    except (ValueError, RecursionError) as error:
+        raise ProfileError(f"{path}: is not a whole JSON file ({error})") from error
+    if not isinstance(content, dict):
+        raise ProfileError(f"{path}: must hold a JSON object (got {type(content).__name__})")
+    return content
