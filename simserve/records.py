@@ -16,6 +16,7 @@ import numpy.typing as npt
 from simserve.request import IntColumn, RequestTable
 
 NEVER = -1
+WAITING, RUNNING, FINISHED, REJECTED = range(4)  # RequestRecords.status, indexes of RequestRecords.STATUSES
 ITL_BINS_PER_DECADE = 256  # 10 ** (1 / 256) = 1.009: every bin is less than 1 % wide
 ITL_FLOOR_S = 1e-7
 _NUM_ITL_BINS = 12 * ITL_BINS_PER_DECADE

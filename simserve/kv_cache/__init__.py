@@ -1,0 +1,7 @@
+"""Allocators of the KV cache: contiguous address ranges, or paged blocks."""
+
+from simserve.kv_cache.allocator import Allocator, Waste
+from simserve.kv_cache.contiguous import ContiguousAllocator
+from simserve.kv_cache.paged import PagedAllocator, SwapSpace
+
+__all__ = ["Allocator", "ContiguousAllocator", "PagedAllocator", "SwapSpace", "Waste"]

@@ -1,0 +1,9 @@
+"""Policies: who computes what in the next step. Pure decisions; the clock is the engine's."""
+
+from simserve.scheduling.chunked import ChunkedScheduler
+from simserve.scheduling.continuous import ContinuousScheduler
+from simserve.scheduling.pool import Limits, Pool
+from simserve.scheduling.scheduler import Scheduler
+from simserve.scheduling.static import StaticScheduler
+
+__all__ = ["ChunkedScheduler", "ContinuousScheduler", "Limits", "Pool", "Scheduler", "StaticScheduler"]

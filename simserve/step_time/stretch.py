@@ -25,6 +25,10 @@ class Ramp(NamedTuple):
     num_steps: int
     extrapolated: bool = False
 
+    def at(self, index: int) -> float:
+        """Duration number ``index``; monotone in it, in floating point too."""
+        return self.first_s + self.slope_s * index
+
     def sum_s(self, num_steps: int) -> float:
         """The first ``num_steps`` durations together."""
         return num_steps * self.first_s + self.slope_s * (num_steps * (num_steps - 1) / 2)
@@ -70,17 +74,15 @@ class Stretch:
             n -= 1
         return n
 
-    def pieces(self, begin: int, end: int) -> Iterator[tuple[float, float, int, bool]]:
-        """Steps ``begin`` to ``end`` (from 0, half open) as (first duration, last duration, count, extrapolated)."""
+    def pieces(self, begin: int, end: int) -> Iterator[tuple[Ramp, int, int]]:
+        """Steps ``begin`` to ``end`` (from 0, half open) as (ramp, first index in it, index after the last)."""
         i = self._find(begin + 1)
         while begin < end:
             if i == len(self._ramps):
                 self._grow()
             ramp, start = self._ramps[i], self._starts[i]
             stop = min(end, start + ramp.num_steps)
-            first = ramp.first_s + ramp.slope_s * (begin - start)
-            last = ramp.first_s + ramp.slope_s * (stop - 1 - start)
-            yield first, last, stop - begin, ramp.extrapolated
+            yield ramp, begin - start, stop - start
             begin, i = stop, i + 1
 
     def _find(self, num_steps: int) -> int:

@@ -1,0 +1,54 @@
+"""Requests in order of arrival, seen one at a time."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+from simserve.request import Request, RequestTable
+
+_CHUNK = 4096
+
+
+class Arrivals:
+    """The requests of a table that have not arrived yet. Objects are made a chunk ahead, so memory stays flat."""
+
+    def __init__(self, table: RequestTable) -> None:
+        self._table = table
+        self._next_row = 0
+        self._ahead: deque[Request] = deque()
+        self._refill()
+
+    @property
+    def next_ns(self) -> int | None:
+        """When the next request arrives; None when no more come."""
+        return self._ahead[0].arrival_ns if self._ahead else None
+
+    def pop_until(self, end_ns: int) -> Iterator[Request]:
+        """Take out, in order, the requests that arrive before ``end_ns``."""
+        while self._ahead and self._ahead[0].arrival_ns < end_ns:
+            yield self._ahead.popleft()
+            if not self._ahead:
+                self._refill()
+
+    def peek_until(self, end_ns: int) -> Iterator[Request]:
+        """Look, in order, at the requests that arrive before ``end_ns``."""
+        i = 0
+        while i < len(self._ahead) or self._refill():
+            request = self._ahead[i]
+            if request.arrival_ns >= end_ns:
+                return
+            yield request
+            i += 1
+
+    def _refill(self) -> bool:
+        """Make the next chunk of requests; False when the table is exhausted."""
+        table, rows = self._table, slice(self._next_row, self._next_row + _CHUNK)
+        columns = (table.arrival_ns, table.num_prompt_tokens, table.num_output_tokens, table.max_output_tokens, table.priority)
+        made = [
+            Request(self._next_row + i, *values)
+            for i, values in enumerate(zip(*(column[rows].tolist() for column in columns), strict=True))
+        ]
+        self._ahead.extend(made)
+        self._next_row += len(made)
+        return bool(made)

@@ -1,0 +1,103 @@
+"""The sequences in a policy's care, and the moves between waiting, running and gone that all policies share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simserve.kv_cache import Allocator
+from simserve.request import Request, Sequence
+from simserve.scheduling.cohort import DecodeCohort
+from simserve.scheduling.queue import QueueOrder, WaitingQueue
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of one step, and the longest prompt + output that the model takes (tokens)."""
+
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    max_model_len: int
+
+
+class Pool:
+    """Waiting queue, decoding cohort and cache of one engine; running = admitted and not yet released."""
+
+    def __init__(self, limits: Limits, allocator: Allocator, order: QueueOrder = "fcfs") -> None:
+        self.limits = limits
+        self.allocator = allocator
+        self.waiting = WaitingQueue(order)
+        self.cohort = DecodeCohort()
+        self.num_running = 0
+        self.other_tokens = 0  # in the cache, of running sequences that do not decode
+
+    @property
+    def used_tokens(self) -> int:
+        """Tokens in the cache."""
+        return self.cohort.context_tokens + self.other_tokens
+
+    @property
+    def has_free_slot(self) -> bool:
+        """Whether another sequence may run."""
+        return self.num_running < self.limits.max_num_seqs
+
+    def refusal(self, request: Request) -> str | None:
+        """Why a request can never be served by any policy over this cache; None if it can."""
+        if request.num_total_tokens > self.limits.max_model_len:
+            return f"prompt + output of {request.num_total_tokens} tokens exceed max_model_len {self.limits.max_model_len}"
+        return self.allocator.refusal(request)
+
+    def unchunked_refusal(self, request: Request) -> str | None:
+        """The same for policies that compute a prompt in one step: it, and what a preemption recomputes, must fit."""
+        tokens = request.num_total_tokens - 1 if self.allocator.can_preempt else request.num_prompt_tokens
+        if tokens <= self.limits.max_num_batched_tokens:
+            return self.refusal(request)
+        what = "prompt + output - 1 (what a preempted sequence recomputes)" if self.allocator.can_preempt else "prompt"
+        limit = self.limits.max_num_batched_tokens
+        return f"{what} of {tokens} tokens exceeds max_num_batched_tokens {limit}, and the policy does not chunk"
+
+    def admit_swapped(self, room_tokens: int) -> tuple[Sequence, int]:
+        """Bring the swapped head of the queue back to decode, with room for ``room_tokens``; it and the bytes moved."""
+        seq = self.waiting.pop()
+        moved = self.allocator.swap_in(seq, room_tokens)
+        seq.is_swapped = False
+        self.num_running += 1
+        self.cohort.join(seq)
+        self.allocator.start_growth(seq, room_tokens)
+        return seq, moved
+
+    def admit(self, num_tokens: int) -> Sequence:
+        """Let the head of the queue run, with room for its first ``num_tokens``."""
+        seq = self.waiting.pop()
+        self.allocator.allocate(seq, num_tokens)
+        self.num_running += 1
+        return seq
+
+    def start_decoding(self, seq: Sequence) -> None:
+        """A prefill is complete and its token emitted: the sequence joins the cohort."""
+        seq.num_generated_tokens += 1
+        self.cohort.join(seq)
+        self.allocator.start_growth(seq, seq.num_computed_tokens)
+
+    def preempt(self, seq: Sequence) -> int:
+        """Put a running sequence back at the head of the queue; the bytes swapped out (0: it will recompute)."""
+        if seq.joined_clock >= 0:
+            self.cohort.leave(seq)
+            moved = self.allocator.swap_out(seq)
+        else:
+            self.other_tokens -= seq.num_computed_tokens
+            moved = 0
+        if moved:
+            seq.is_swapped = True
+        else:
+            self.allocator.free(seq)
+            seq.num_recomputed_tokens += seq.num_computed_tokens
+            seq.num_computed_tokens = 0
+        self.num_running -= 1
+        seq.num_preemptions += 1
+        self.waiting.push(seq)
+        return moved
+
+    def release(self, seq: Sequence) -> None:
+        """A running sequence is done: its slot and cache are free."""
+        self.allocator.free(seq)
+        self.num_running -= 1
