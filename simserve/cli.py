@@ -1,0 +1,168 @@
+"""The command line: parse, call, print, exit code. Everything heavy is imported by the command that needs it.
+
+Exit codes: 0 done, 1 a defect (with its traceback), 2 the input is wrong (one sentence), 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+import simserve
+from simserve.errors import InputError
+
+INTERRUPTED = 130
+TERMINATED = 143
+EXTRA_FOR_CALIBRATE = "calibrate: needs torch and transformers; install them with: pip install 'simserve[calibrate]'"
+
+app = typer.Typer(
+    help="Throughput and latency of language-model serving, simulated on measured step times.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))  # so that what is half-written gets removed
+    app(prog_name="simserve")
+
+
+@contextmanager
+def exit_codes() -> Iterator[None]:
+    """Wrong input and Ctrl-C end in one line and their exit code; any other error keeps its traceback."""
+    try:
+        yield
+    except InputError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(2) from None
+    except KeyboardInterrupt:
+        typer.echo("interrupted: nothing was written", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"simserve {simserve.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command(
+    epilog="[bold]Examples[/bold]\n\n"
+    "simserve run scenarios/skewed64.yaml\n\n"
+    "simserve run scenarios/skewed64.yaml --set engine.max_num_seqs=16 --out reports/sixteen\n\n"
+    "simserve run scenarios/chat.yaml --seed 7 --trace --no-report"
+)
+def run(  # noqa: PLR0913, PLR0917 - one argument per option
+    scenario: Annotated[Path, typer.Argument(help="Scenario file (YAML).", show_default=False)],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Override one key, such as engine.max_num_seqs=16; repeatable."
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the results.", show_default="reports/<scenario's name>")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed, instead of the scenario's.", show_default=False)] = None,
+    trace: Annotated[bool, typer.Option("--trace", help="Also write trace.json.gz, for ui.perfetto.dev.")] = False,
+    report: Annotated[bool, typer.Option("--report/--no-report", help="Write report.html.")] = True,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+) -> None:
+    """Replay one workload under every variant of a scenario; write a report and its data."""
+    with exit_codes():
+        from simserve.run_command import RunOptions, run_scenario
+
+        seeds = () if seed is None else (f"seed={seed}",)
+        run_scenario(
+            RunOptions(
+                scenario=scenario,
+                overrides=(*(overrides or ()), *seeds),
+                out=out,
+                trace=trace,
+                report=report,
+                quiet=quiet,
+                command=_typed_command(),
+            )
+        )
+
+
+@app.command(
+    epilog="[bold]Examples[/bold]\n\n"
+    "simserve calibrate\n\n"
+    "simserve calibrate --model qwen2.5-0.5b --device cpu --dtype fp32\n\n"
+    "simserve calibrate --model ./my-model --device cuda --out my-model-h100.json"
+)
+def calibrate(  # noqa: PLR0913, PLR0917 - one argument per option
+    model: Annotated[
+        str, typer.Option(help="Built-in name, folder with a config.json (weights optional), or hub name.")
+    ] = "25m",
+    device: Annotated[
+        Literal["auto", "cpu", "cuda"], typer.Option(help="auto takes the GPU if there is one.")
+    ] = "auto",
+    dtype: Annotated[
+        Literal["auto", "fp32", "bf16", "fp16"], typer.Option(help="auto is fp32 on a CPU, bf16 on a GPU.")
+    ] = "auto",
+    attn: Annotated[str, typer.Option(help="Attention kernel, by its name in transformers.")] = "sdpa",
+    threads: Annotated[int, typer.Option(min=1, help="CPU threads of torch.")] = 1,
+    out: Annotated[
+        Path | None, typer.Option(help="Profile file to write.", show_default="<model>-<device>-<dtype>.json")
+    ] = None,
+    resume: Annotated[bool, typer.Option(help="Continue what an interrupted run left beside --out.")] = True,
+    quick: Annotated[bool, typer.Option("--quick", help="Coarse grid with few repeats, for a first look.")] = False,
+    repeats: Annotated[
+        int | None, typer.Option(min=1, help="Timed samples of each point.", show_default="5, quick 2")
+    ] = None,
+    max_batch_size: Annotated[int | None, typer.Option(min=1, help="Cut the grid.", show_default=False)] = None,
+    max_context: Annotated[int | None, typer.Option(min=1, help="Cut the grid.", show_default=False)] = None,
+    max_prefill_tokens: Annotated[int | None, typer.Option(min=1, help="Cut the grid.", show_default=False)] = None,
+    seed: Annotated[int, typer.Option(help="Seed of weights, tokens and the order of the points.")] = 0,
+) -> None:
+    """Time real prefill and decode steps on this machine; write a profile for scenarios to use."""
+    given = {**locals(), "command": _typed_command()}
+    with exit_codes():
+        try:
+            from calibrate.options import CalibrateOptions
+            from calibrate.run import calibrate as measure
+        except ModuleNotFoundError as error:
+            if (error.name or "").split(".")[0] not in ("torch", "transformers"):
+                raise
+            raise InputError(EXTRA_FOR_CALIBRATE) from None
+        measure(CalibrateOptions(**given))
+
+
+@app.command(
+    epilog="[bold]Example[/bold]\n\n"
+    "simserve schema > scenario.schema.json   (then, as the first line of a scenario:"
+    " # yaml-language-server: $schema=scenario.schema.json)"
+)
+def schema() -> None:
+    """Print the JSON schema of scenario files, for completion and checks in an editor."""
+    with exit_codes():
+        from simserve.scenario import scenario_schema
+
+        typer.echo(json.dumps(scenario_schema(), indent=2, ensure_ascii=False))
+
+
+def _typed_command() -> str:
+    return shlex.join(["simserve", *sys.argv[1:]])

@@ -1,0 +1,163 @@
+"""The folder that a run leaves: whole or not at all.
+
+Files are written into a hidden sibling, which takes the folder's name at the end. A killed run leaves no half result,
+and an earlier result stands until the new one is complete. Only a folder that a run made is ever replaced.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from simserve.errors import OutputError
+from simserve.manifest import KIND
+from simserve.metrics import request_columns, timeline
+from simserve.records import RequestRecords
+from simserve.summary import summary_document, to_json
+
+if TYPE_CHECKING:
+    from simserve.simulate import RunResult
+
+FILES = ("report.html", "summary.json", "requests.parquet", "timeline.parquet", "manifest.json", "trace.json.gz")
+
+
+@dataclass(frozen=True)
+class OutputChoices:
+    """Which of the optional files to write."""
+
+    report: bool = True
+    trace: bool = False
+
+
+@contextmanager
+def staged_folder(folder: Path) -> Iterator[Path]:
+    """An empty folder to write into; it becomes ``folder`` if the block succeeds and vanishes if it does not.
+
+    Raises OutputError before the block when ``folder`` cannot be written or holds anything that is not of a run.
+    """
+    target = Path(os.path.realpath(folder))
+    check_replaceable(target, folder)
+    missing = _missing_parents(target)
+    staging = target.parent / f".{target.name}.{secrets.token_hex(4)}.partial"
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        staging.mkdir()
+    except OSError as error:
+        _remove_empty(missing)
+        raise OutputError(f"{folder}: cannot write here ({_reason(error)}); choose another --out") from None
+    try:
+        yield staging
+        _swap(staging, target, folder)
+    except BaseException:
+        shutil.rmtree(staging, ignore_errors=True)
+        _remove_empty(missing)
+        raise
+
+
+def check_replaceable(target: Path, shown: Path) -> None:
+    """Pass when nothing of value would be lost: no such folder, an empty one, or one that holds a run and no more."""
+    try:
+        if not target.exists():
+            return
+        if not target.is_dir():
+            raise OutputError(f"{shown}: must be a folder (it is a file); choose another --out")
+        names = {entry.name for entry in target.iterdir()}
+    except OSError as error:
+        raise OutputError(f"{shown}: cannot read it ({_reason(error)}); choose another --out") from None
+    foreign = sorted(names - set(FILES))
+    if foreign or (names and not _is_run(target)):
+        found = foreign[0] if foreign else "files that no run wrote"
+        raise OutputError(f"{shown}: must be empty or an earlier run's folder (it has {found}); choose another --out")
+
+
+def write_files(result: RunResult, manifest: dict[str, Any], folder: Path, choices: OutputChoices) -> None:
+    """Write every file of the run directory into an existing folder. Raises OutputError when the disk refuses."""
+    try:
+        (folder / "summary.json").write_text(to_json(summary_document(result)), encoding="utf-8")
+        requests_frame(result).to_parquet(folder / "requests.parquet", index=False)
+        timeline_frame(result).to_parquet(folder / "timeline.parquet", index=False)
+        (folder / "manifest.json").write_text(to_json(manifest), encoding="utf-8")
+        if choices.trace:
+            from simserve.trace_events import write_trace
+
+            write_trace(result, folder / "trace.json.gz")
+        if choices.report:
+            from simserve.report import render_report
+
+            render_report(result, manifest, folder / "report.html")
+    except OSError as error:
+        raise OutputError(f"results: cannot be written ({_reason(error)}); choose another --out") from None
+
+
+def requests_frame(result: RunResult) -> pd.DataFrame:
+    """One row per variant and request: variant, id, status, the columns of ``request_columns``, reason if rejected."""
+    return _by_variant({name: _requests(variant.records.requests) for name, variant in result.variants.items()})
+
+
+def timeline_frame(result: RunResult) -> pd.DataFrame:
+    """The time-weighted bins of every variant, ``variant`` first."""
+    return _by_variant({name: timeline(variant.records) for name, variant in result.variants.items()})
+
+
+def _requests(requests: RequestRecords) -> pd.DataFrame:
+    ids = np.arange(len(requests.table))
+    reasons = pd.Series(requests.reject_reason, dtype="string").reindex(ids)
+    status = pd.Categorical.from_codes(requests.status, categories=pd.Index(requests.STATUSES))
+    return pd.DataFrame({"request_id": ids, "status": status, **request_columns(requests), "reject_reason": reasons})
+
+
+def _by_variant(frames: dict[str, pd.DataFrame]) -> pd.DataFrame:
+    names = list(frames)
+    whole = pd.concat(list(frames.values()), ignore_index=True)
+    codes = np.repeat(np.arange(len(names)), [len(frame) for frame in frames.values()])
+    whole.insert(0, "variant", pd.Series(pd.Categorical.from_codes(codes, categories=pd.Index(names))))
+    return whole
+
+
+def _is_run(folder: Path) -> bool:
+    with suppress(OSError, ValueError, AttributeError):
+        return bool(json.loads((folder / "manifest.json").read_text(encoding="utf-8")).get("kind") == KIND)
+    return False
+
+
+def _swap(staging: Path, target: Path, shown: Path) -> None:
+    """Give the staged folder its name; what stood there is removed after that, or stands again if it fails."""
+    check_replaceable(target, shown)
+    retired = staging.with_suffix(".old")
+    try:
+        if target.exists():
+            target.rename(retired)
+        try:
+            staging.rename(target)
+        except BaseException:
+            if retired.exists():
+                retired.rename(target)
+            raise
+    except OSError as error:
+        raise OutputError(f"{shown}: cannot be replaced ({_reason(error)}); choose another --out") from None
+    shutil.rmtree(retired, ignore_errors=True)
+
+
+def _missing_parents(target: Path) -> list[Path]:
+    """Parents that do not exist yet, innermost first."""
+    return [parent for parent in target.parents if not parent.exists()]
+
+
+def _remove_empty(folders: list[Path]) -> None:
+    with suppress(OSError):
+        for folder in folders:
+            folder.rmdir()
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()

@@ -1,0 +1,157 @@
+"""What a run prints: variants side by side with their ratios to the first, and a progress bar while they run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from simserve.simulate import RunResult
+    from simserve.step_time.source import StepTimeSource
+
+Summary = dict[str, Any]
+OnProgress = Callable[[str, int, int], None]
+WIDTH_IN_A_PIPE = 120
+
+
+class Row(NamedTuple):
+    """One line of the table. ``path`` leads to the number in the summary; ``unit`` says how it is printed."""
+
+    label: str
+    path: str
+    unit: str
+    has_ratio: bool = False
+    only_if_any: bool = False  # left out when it is zero or null in every variant
+
+
+ROWS = (
+    Row("finished requests", "num_finished", "count"),
+    Row("rejected requests", "num_rejected", "count", only_if_any=True),
+    Row("output tokens/s", "output_tokens_per_s", "number", has_ratio=True),
+    Row("requests/s", "requests_per_s", "number", has_ratio=True),
+    Row("goodput, requests/s", "goodput_rps", "number", has_ratio=True),
+    Row("TTFT mean, ms", "ttft_s.mean", "ms", has_ratio=True),
+    Row("TTFT p99, ms", "ttft_s.p99", "ms", has_ratio=True),
+    Row("TPOT mean, ms", "tpot_s.mean", "ms", has_ratio=True),
+    Row("ITL p99, ms", "itl_s.p99", "ms", has_ratio=True),
+    Row("E2E mean, ms", "e2e_s.mean", "ms", has_ratio=True),
+    Row("E2E p99, ms", "e2e_s.p99", "ms", has_ratio=True),
+    Row("queue time mean, ms", "queue_time_s.mean", "ms", has_ratio=True),
+    Row("mean batch size", "mean_batch_size", "number"),
+    Row("peak running", "peak_running", "count"),
+    Row("steps", "num_steps", "count", has_ratio=True),
+    Row("busy time", "busy_share", "share"),
+    Row("wasted slot-time", "wasted_slot_share", "share", only_if_any=True),
+    Row("padding of prompts", "prompt_padding_share", "share", only_if_any=True),
+    Row("preemptions", "num_preemptions", "count", only_if_any=True),
+    Row("recomputed tokens", "recomputed_tokens", "count", only_if_any=True),
+    Row("cache used, mean", "kv_cache.mean_used", "share"),
+    Row("cache used, peak", "kv_cache.peak_used", "share"),
+    Row("  reserved, unused", "kv_cache.mean_reserved_unused", "share", only_if_any=True),
+    Row("  internal waste", "kv_cache.mean_internal_fragmentation", "share", only_if_any=True),
+    Row("  external waste", "kv_cache.mean_external_fragmentation", "share", only_if_any=True),
+)
+
+
+def print_result(result: RunResult, console: Console) -> None:
+    """Print notes of the workload, the table, and a badge for step times that were not measured."""
+    for note in result.workload.notes:
+        console.print(Text(f"note: {note}", style="yellow"))
+    if not console.is_terminal:
+        console.width = max(console.width, WIDTH_IN_A_PIPE)
+    console.print(comparison(result))
+    for badge in badges(result):
+        console.print(Text(badge, style="bold yellow"))
+
+
+def comparison(result: RunResult) -> Table:
+    """The table: a column per variant; later ones show in brackets their ratio to the first."""
+    first = next(iter(result.variants.values())).scenario
+    title = Text(f"{result.scenario.name}: {first.model}, {len(result.workload.table)} requests")
+    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
+    table.add_column("")
+    for name in result.variants:
+        table.add_column(Text(name), justify="right", overflow="fold")
+    summaries = [variant.summary for variant in result.variants.values()]
+    limits = [limit for variant in result.variants.values() for limit in variant.scenario.slo.model_dump().values()]
+    for row in ROWS:
+        values = [look_up(summary, row.path) for summary in summaries]
+        if (row.only_if_any and not any(values)) or (row.path == "goodput_rps" and limits.count(None) == len(limits)):
+            continue
+        table.add_row(row.label, *(_cell(row, value, None if i == 0 else values[0]) for i, value in enumerate(values)))
+    return table
+
+
+def badges(result: RunResult) -> list[str]:
+    """One line for each thing that makes the figures less than measured."""
+    users: dict[StepTimeSource, list[str]] = {}
+    for name, variant in result.variants.items():
+        users.setdefault(variant.step_time.source, []).append(name)
+    lines = [
+        f"uncalibrated: step times of {', '.join(names)} come from {source.name}: {source.note}"
+        for source, names in users.items()
+        if not source.calibrated
+    ]
+    for name, variant in result.variants.items():
+        share = variant.summary["extrapolated_step_share"]
+        if share > 0:
+            measured = variant.step_time.source.name
+            lines.append(f"extrapolated: {share:.1%} of the steps of {name} lie outside what {measured} measured")
+    return lines
+
+
+def look_up(summary: Summary, path: str) -> float | None:
+    """The number at a dotted path."""
+    value: Any = summary
+    for key in path.split("."):
+        value = value[key]
+    return None if value is None else float(value)
+
+
+@contextmanager
+def progress_bar(console: Console) -> Iterator[OnProgress | None]:
+    """A callback that shows which variant runs and how many of its requests are done; nothing without a terminal."""
+    if not console.is_terminal:
+        yield None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("requests"))
+    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
+        tasks: dict[str, Any] = {}
+
+        def on_progress(variant: str, done: int, total: int) -> None:
+            if variant not in tasks:
+                tasks[variant] = progress.add_task(variant.replace("[", r"\["), total=total)
+            progress.update(tasks[variant], completed=done)
+
+        yield on_progress
+
+
+def _cell(row: Row, value: float | None, first: float | None) -> Text:
+    text = Text(_printed(value, row.unit))
+    if row.has_ratio and value is not None and first:
+        text.append(f" ({value / first:.2f}×)", style="dim")
+    return text
+
+
+def _printed(value: float | None, unit: str) -> str:
+    if value is None:
+        return "–"
+    if unit == "count":
+        return f"{value:,.0f}"
+    if unit == "share":
+        return f"{value:.1%}"
+    return _three_digits(value * 1000 if unit == "ms" else value)
+
+
+def _three_digits(value: float) -> str:
+    """At least three significant digits, thousands separated, no exponent."""
+    magnitude = abs(value)
+    decimals = 0 if magnitude >= 100 else 1 if magnitude >= 10 else 2 if magnitude >= 1 else 3
+    return f"{value:,.{decimals}f}"
