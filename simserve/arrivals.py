@@ -44,7 +44,13 @@ class Arrivals:
     def _refill(self) -> bool:
         """Make the next chunk of requests; False when the table is exhausted."""
         table, rows = self._table, slice(self._next_row, self._next_row + _CHUNK)
-        columns = (table.arrival_ns, table.num_prompt_tokens, table.num_output_tokens, table.max_output_tokens, table.priority)
+        columns = (
+            table.arrival_ns,
+            table.num_prompt_tokens,
+            table.num_output_tokens,
+            table.max_output_tokens,
+            table.priority,
+        )
         made = [
             Request(self._next_row + i, *values)
             for i, values in enumerate(zip(*(column[rows].tolist() for column in columns), strict=True))

@@ -41,29 +41,28 @@ class Engine:
 
     def __init__(
         self,
-        env: simpy.Environment,
         arrivals: Arrivals,
         scheduler: Scheduler,
         step_time: StepTime,
         recorder: Recorder,
-        options: EngineOptions = EngineOptions(),
+        options: EngineOptions,
     ) -> None:
-        self._env = env
         self._arrivals = arrivals
         self._scheduler = scheduler
         self._step_time = step_time
         self._recorder = recorder
         self._options = options
         self._max_stride = _UNBOUNDED if options.fast_forward else 1
+        self._env = simpy.Environment()
         self._finishes: list[Finish] = []
         self._batch: Batch | None = None
         self._stretch: Stretch | None = None
         self._anchor_ns = 0
         self._step = 0  # steps of the standing decision that are done
 
-    def run(self) -> Generator[simpy.Event, Any, None]:
+    def run(self, env: simpy.Environment) -> Generator[simpy.Event, Any, None]:
         """Admit, decide, let time pass, finish; until nothing is left to do."""
-        env, arrivals, scheduler = self._env, self._arrivals, self._scheduler
+        self._env, arrivals, scheduler = env, self._arrivals, self._scheduler
         while True:
             self._submit_until(env.now + 1)
             decision = scheduler.schedule(env.now, arrivals.next_ns is not None)

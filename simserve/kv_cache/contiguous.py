@@ -1,4 +1,4 @@
-"""Contiguous KV cache: one address range per request, first fit (what servers did before paging: Orca, FasterTransformer)."""
+"""Contiguous KV cache: one address range per request, first fit (servers before paging: Orca, FasterTransformer)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Reserve = Literal["max_model_len", "max_tokens", "oracle"]
 
 
 class ContiguousAllocator:
-    """``capacity_tokens`` addresses; each request reserves one range for its whole life, sized before its output is known.
+    """``capacity_tokens`` addresses; each request reserves one range for life, sized before its output is known.
 
     ``reserve`` says how: the model's limit, what the client declared, or (oracle) its true length. The free list is the
     real address map, so external fragmentation happens instead of being assumed.

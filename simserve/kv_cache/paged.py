@@ -1,4 +1,4 @@
-"""Paged KV cache: fixed blocks, block tables, reference counts, a watermark (PagedAttention, Kwon et al., SOSP'23; vLLM)."""
+"""Paged KV cache: blocks, block tables, reference counts, watermark (PagedAttention, Kwon et al., SOSP'23; vLLM)."""
 
 from __future__ import annotations
 

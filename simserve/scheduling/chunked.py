@@ -1,4 +1,4 @@
-"""Chunked prefill: decodes and prefill chunks share one token budget per step (Sarathi-Serve, Agrawal et al., OSDI'24; vLLM v1)."""
+"""Chunked prefill: decodes and chunks share one token budget per step (Sarathi-Serve, OSDI'24; vLLM v1)."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from simserve.scheduling.pool import Pool
 
 
 class ContinuousScheduler:
-    """At every step free slots admit the head of the queue, and a step prefills whole prompts or decodes, never both."""
+    """At every step free slots admit the head of the queue; a step prefills whole prompts or decodes, never both."""
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool

@@ -43,7 +43,9 @@ class Pool:
     def refusal(self, request: Request) -> str | None:
         """Why a request can never be served by any policy over this cache; None if it can."""
         if request.num_total_tokens > self.limits.max_model_len:
-            return f"prompt + output of {request.num_total_tokens} tokens exceed max_model_len {self.limits.max_model_len}"
+            return (
+                f"prompt + output of {request.num_total_tokens} tokens exceed max_model_len {self.limits.max_model_len}"
+            )
         return self.allocator.refusal(request)
 
     def unchunked_refusal(self, request: Request) -> str | None:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 from simserve.request import Batch
+from simserve.step_time.source import StepTimeSource
 
 NS_PER_S = 1_000_000_000
 UNBOUNDED = 1 << 62
@@ -36,6 +37,8 @@ class Ramp(NamedTuple):
 
 class StepTime(Protocol):
     """A model of how long one step takes. It sees the shape of a batch and nothing else."""
+
+    source: StepTimeSource
 
     def ramp(self, batch: Batch, step: int) -> Ramp:
         """The ramp that step number ``step`` (from 0) of a stretch of ``batch`` begins."""

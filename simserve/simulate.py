@@ -1,0 +1,79 @@
+"""The wiring, on one screen: a scenario goes in, the records and the summary of every variant come out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import simpy
+
+from simserve.arrivals import Arrivals
+from simserve.assemble import assemble
+from simserve.engine import Engine, EngineOptions
+from simserve.metrics import summarize
+from simserve.recorder import Recorder
+from simserve.records import Records, RequestRecords
+from simserve.request import RequestTable
+from simserve.scenario import Scenario
+from simserve.scheduling import Scheduler
+from simserve.step_time import StepTime
+from simserve.workload import Workload, build_workload
+
+OnProgress = Callable[[str, int, int], None]  # variant, requests ended, requests in all
+
+
+@dataclass(frozen=True)
+class VariantResult:
+    """One variant: its whole scenario, the step times it used, what happened, and its object of ``summary.json``."""
+
+    name: str
+    scenario: Scenario
+    step_time: StepTime
+    records: Records
+    summary: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """A scenario's variants, all run on the same requests."""
+
+    scenario: Scenario
+    workload: Workload
+    variants: dict[str, VariantResult]
+
+
+def simulate(scenario: Scenario, on_progress: OnProgress | None = None, fast_forward: bool = True) -> RunResult:
+    """Run every variant of a scenario on the same requests.
+
+    ``on_progress(variant, num_ended, num_requests)`` is called as requests end. Raises InputError before anything
+    runs when some input is wrong.
+    """
+    parts = {name: assemble(variant) for name, variant in scenario.resolve_variants().items()}
+    workload = build_workload(scenario.workload, scenario.seed, scenario.base_dir)
+    variants = {}
+    for name, ready in parts.items():
+
+        def tell(num_ended: int, name: str = name) -> None:
+            if on_progress is not None:
+                on_progress(name, num_ended, len(workload.table))
+
+        options = EngineOptions(fast_forward, ready.swap_bytes_per_s, tell)
+        records = run_engine(workload.table, ready.scheduler, ready.step_time, options)
+        summary = summarize(records, ready.scenario.slo)
+        variants[name] = VariantResult(name, ready.scenario, ready.step_time, records, summary)
+    return RunResult(scenario, workload, variants)
+
+
+def run_engine(
+    table: RequestTable, scheduler: Scheduler, step_time: StepTime, options: EngineOptions | None = None
+) -> Records:
+    """One engine over one workload, from its first arrival until nothing is left to do."""
+    pool = scheduler.pool
+    records = Records(RequestRecords(table))
+    records.capacity_tokens, records.max_num_seqs = pool.allocator.capacity_tokens, pool.limits.max_num_seqs
+    env = simpy.Environment()
+    engine = Engine(Arrivals(table), scheduler, step_time, Recorder(records, pool), options or EngineOptions())
+    env.process(engine.run(env))
+    env.run()
+    return records
