@@ -124,14 +124,22 @@ def calibrate(  # noqa: PLR0913, PLR0917 - one argument per option
         Literal["auto", "fp32", "bf16", "fp16"], typer.Option(help="auto is fp32 on a CPU, bf16 on a GPU.")
     ] = "auto",
     attn: Annotated[str, typer.Option(help="Attention kernel, by its name in transformers.")] = "sdpa",
+    kv_cache: Annotated[
+        Literal["in-place", "dynamic"],
+        typer.Option(
+            help="in-place as serving engines do; dynamic is transformers' default, which copies at every step."
+        ),
+    ] = "in-place",
     threads: Annotated[int, typer.Option(min=1, help="CPU threads of torch.")] = 1,
     out: Annotated[
         Path | None, typer.Option(help="Profile file to write.", show_default="<model>-<device>-<dtype>.json")
     ] = None,
     resume: Annotated[bool, typer.Option(help="Continue what an interrupted run left beside --out.")] = True,
-    quick: Annotated[bool, typer.Option("--quick", help="Coarse grid with few repeats, for a first look.")] = False,
+    grid: Annotated[
+        Literal["quick", "default", "full"], typer.Option(help="quick for a first look, full for a profile to keep.")
+    ] = "default",
     repeats: Annotated[
-        int | None, typer.Option(min=1, help="Timed samples of each point.", show_default="5, quick 2")
+        int | None, typer.Option(min=1, help="Timed samples of each point, at most.", show_default="2, 3 or 5 by grid")
     ] = None,
     max_batch_size: Annotated[int | None, typer.Option(min=1, help="Cut the grid.", show_default=False)] = None,
     max_context: Annotated[int | None, typer.Option(min=1, help="Cut the grid.", show_default=False)] = None,
@@ -142,8 +150,9 @@ def calibrate(  # noqa: PLR0913, PLR0917 - one argument per option
     given = {**locals(), "command": _typed_command()}
     with exit_codes():
         try:
-            from calibrate.options import CalibrateOptions
             from calibrate.run import calibrate as measure
+
+            from calibrate.options import CalibrateOptions
         except ModuleNotFoundError as error:
             if (error.name or "").split(".")[0] not in ("torch", "transformers"):
                 raise

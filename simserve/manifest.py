@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import platform
 import subprocess
+from dataclasses import asdict
 from datetime import datetime
 from importlib import metadata
 from pathlib import Path
@@ -28,8 +29,8 @@ PACKAGES = ("simpy", "numpy", "pandas", "pyarrow", "pydantic", "altair", "vl-con
 def build_manifest(result: RunResult, command: str, started: datetime, wall_time_s: float) -> dict[str, Any]:
     """The content of ``manifest.json``.
 
-    ``command`` is what the user typed. Digests are SHA-256 of the resolved scenario and of a measured profile's
-    content, whatever the layout of their files (null for step times that no profile gives).
+    ``command`` is what the user typed. Digests are SHA-256 of the resolved scenario and of all that is known of a
+    step-time model (its measured points included), whatever the layout of their files.
     """
     return {
         "kind": KIND,
@@ -81,11 +82,10 @@ def source_revision(checkout: Path) -> str | None:
 
 
 def _variant(variant: VariantResult) -> dict[str, Any]:
-    profile = getattr(variant.step_time, "profile", None)
     return {
         "scenario_digest": scenario_digest(variant.scenario),
         "resolved_scenario": variant.scenario.model_dump(mode="json"),
-        "step_time": {**step_time_entry(variant), "digest": getattr(profile, "digest", None)},
+        "step_time": {**step_time_entry(variant), "digest": content_digest(asdict(variant.step_time.source))},
     }
 
 

@@ -12,15 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from simserve.distributions import Description, FloatColumn, describe, describe_bins
-from simserve.records import NEVER, Records, RequestRecords, itl_bin_edges_s
+from simserve.records import FINISHED, NEVER, REJECTED, Records, RequestRecords, itl_bin_edges_s
 from simserve.request import IntColumn
 from simserve.step_time.stretch import NS_PER_S
 from simserve.timeline import SpanIntegral, timeline
 
 __all__ = ["LATENCIES", "SloTargets", "latencies", "request_columns", "summarize", "timeline"]
 
-FINISHED = RequestRecords.STATUSES.index("finished")
-REJECTED = RequestRecords.STATUSES.index("rejected")
 STEADY_CUT = 0.1
 LATENCIES = ("ttft_s", "tpot_s", "e2e_s", "queue_time_s", "service_time_s", "normalized_latency_s")
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -123,12 +124,15 @@ def progress_bar(console: Console) -> Iterator[OnProgress | None]:
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("requests"))
     with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
-        tasks: dict[str, Any] = {}
+        tasks: dict[str, TaskID] = {}
+        shown: dict[str, int] = {}
 
         def on_progress(variant: str, done: int, total: int) -> None:
             if variant not in tasks:
-                tasks[variant] = progress.add_task(variant.replace("[", r"\["), total=total)
-            progress.update(tasks[variant], completed=done)
+                tasks[variant], shown[variant] = progress.add_task(escape(variant), total=total), 0
+            if done == total or done - shown[variant] > total // 500:  # a redraw per step would cost more than the step
+                progress.update(tasks[variant], completed=done)
+                shown[variant] = done
 
         yield on_progress
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.record_builders import add_span, records_of
 
 from simserve.metrics import timeline
 from simserve.timeline import TIMELINE_COLUMNS
+from tests.record_builders import add_span, records_of
 
 spans = st.lists(
     st.tuples(st.integers(0, 50), st.integers(0, 9), st.integers(0, 40), st.integers(0, 40), st.integers(0, 30)),

@@ -1,0 +1,97 @@
+"""What a person reads after a run: ratios, milliseconds, badges, notes."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from simserve.step_time.source import StepTimeSource
+from simserve.terminal import ROWS, badges, comparison, look_up, print_result, progress_bar
+from tests.run_builders import two_variants
+
+
+def _text(renderable, width=120):
+    console = Console(file=io.StringIO(), width=width, highlight=False)
+    console.print(renderable)
+    return console.file.getvalue()
+
+
+def _row(text, label):
+    return next(line for line in text.splitlines() if line.strip().startswith(label)).split(label)[1].split()
+
+
+def test_ratios_are_against_the_first_variant():
+    """``fast`` has half the TTFT of ``slow``: 1000 ms and 500 ms (0.50×)."""
+    assert _row(_text(comparison(two_variants())), "TTFT mean, ms") == ["1,000", "500", "(0.50×)"]
+
+
+def test_rows_that_say_nothing_are_left_out():
+    """No preemption anywhere, no line for it; a rejected request shows; goodput shows only when an SLO is named."""
+    result = two_variants()
+    text = _text(comparison(result))
+    assert "preemptions" not in text
+    assert _row(text, "rejected requests") == ["1", "1"]
+    assert "goodput" in text
+    for variant in result.variants.values():
+        variant.scenario = variant.scenario.model_copy(
+            update={"slo": variant.scenario.slo.model_copy(update={"ttft_s": None})}
+        )
+    assert "goodput" not in _text(comparison(result))
+
+
+def test_every_row_leads_to_a_number_of_the_summary():
+    """The table reads the summary by its keys; a renamed key must not pass unseen."""
+    summary = two_variants().variants["slow"].summary
+    for row in ROWS:
+        assert isinstance(look_up(summary, row.path), float | None)
+
+
+def test_a_missing_number_is_a_dash():
+    """Latencies of nothing are null in the summary and a dash on the screen."""
+    result = two_variants()
+    result.variants["fast"].summary["tpot_s"]["mean"] = None
+    assert _row(_text(comparison(result)), "TPOT mean, ms") == ["1,000", "–"]
+
+
+def test_badges_name_what_was_not_measured():
+    """One line for variants that share an uncalibrated source, one for each that left the measured range."""
+    result = two_variants()
+    assert badges(result) == ["uncalibrated: step times of slow, fast come from h100-sxm: a datasheet's figures"]
+    measured = StepTimeSource("mine", "profile", "CPU", True, 0.02, "measured")
+    for variant in result.variants.values():
+        variant.step_time.source = measured
+    assert badges(result) == []
+    result.variants["fast"].summary["extrapolated_step_share"] = 0.25
+    assert badges(result) == ["extrapolated: 25.0% of the steps of fast lie outside what mine measured"]
+
+
+def test_names_with_markup_are_printed_as_they_are():
+    """A variant or a note called ``[red]x[/red]`` is text, not colour, and cannot break the table."""
+    result = two_variants(notes=("3 rows [dropped] in [/x]",))
+    result.variants = {"[red]x[/red]": result.variants["slow"]}
+    console = Console(file=io.StringIO(), width=120)
+    print_result(result, console)
+    assert "[red]x[/red]" in console.file.getvalue()
+    assert "note: 3 rows [dropped] in [/x]" in console.file.getvalue()
+
+
+def test_a_pipe_gets_a_table_that_is_not_cut():
+    """Where no terminal tells a width, eighty columns must not fold four variants."""
+    result = two_variants()
+    result.variants = {f"variant-number-{i}": result.variants["slow"] for i in range(4)}
+    console = Console(file=io.StringIO(), width=80, highlight=False)
+    print_result(result, console)
+    assert sum("variant-number-3" in line for line in console.file.getvalue().splitlines()) == 2  # head and badge
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_progress_is_for_terminals(is_terminal):
+    """A terminal sees the variant and the requests done; a log file sees nothing."""
+    console = Console(file=io.StringIO(), force_terminal=is_terminal, width=100)
+    with progress_bar(console) as on_progress:
+        assert (on_progress is not None) == is_terminal
+        if on_progress is not None:
+            for done in (0, 500, 1000):
+                on_progress("fast [x]", done, 1000)
+    text = console.file.getvalue()
+    assert ("fast [x]" in text and "1000/1000" in text) == is_terminal
