@@ -76,7 +76,7 @@ def _build_scheduler(scenario: Scenario, pool: Pool) -> Scheduler:
     engine = scenario.engine
     if isinstance(engine, StaticEngineConfig):
         return StaticScheduler(pool, None if engine.max_wait_s is None else round(engine.max_wait_s * NS_PER_S))
-    return {"continuous": ContinuousScheduler, "chunked": ChunkedScheduler}[engine.policy](pool)
+    return ContinuousScheduler(pool) if engine.policy == "continuous" else ChunkedScheduler(pool)
 
 
 def _build_step_time(scenario: Scenario, spec: ModelSpec) -> tuple[StepTime, str]:

@@ -64,20 +64,24 @@ class Engine:
         """Admit, decide, let time pass, finish; until nothing is left to do."""
         self._env, arrivals, scheduler = env, self._arrivals, self._scheduler
         while True:
-            self._submit_until(env.now + 1)
-            decision = scheduler.schedule(env.now, arrivals.next_ns is not None)
+            self._submit_until(self._now_ns + 1)
+            decision = scheduler.schedule(self._now_ns, arrivals.next_ns is not None)
             if isinstance(decision, Batch):
                 end_ns, num_steps = self._plan(decision)
-                yield env.timeout(end_ns - env.now)
-                self._submit_until(env.now)
+                yield env.timeout(end_ns - self._now_ns)
+                self._submit_until(self._now_ns)
                 self._finish(decision, num_steps)
             else:
                 wake_ns = self._wake_ns(decision)
                 if wake_ns is None:
                     break
-                self._recorder.idle(env.now, wake_ns)
-                yield env.timeout(wake_ns - env.now)
+                self._recorder.idle(self._now_ns, wake_ns)
+                yield env.timeout(wake_ns - self._now_ns)
         self._close()
+
+    @property
+    def _now_ns(self) -> int:
+        return int(self._env.now)
 
     def _submit_until(self, end_ns: int) -> None:
         """Queue the requests that arrive before ``end_ns``, or reject those that can never be served."""
@@ -94,7 +98,7 @@ class Engine:
         if batch is not self._batch:
             self._change_decision(batch)
         else:
-            self._recorder.continue_span(self._env.now)
+            self._recorder.continue_span(self._now_ns)
         assert self._stretch is not None
         num_steps = self._scheduler.steady_steps(batch, min(self._max_stride, self._steps_to_finish(batch)))
         if num_steps > 1:
@@ -107,7 +111,7 @@ class Engine:
         return self._anchor_ns + self._stretch.end_ns(self._step + num_steps), num_steps
 
     def _change_decision(self, batch: Batch) -> None:
-        now_ns = self._env.now
+        now_ns = self._now_ns
         self._recorder.end_span(now_ns)
         for seq in batch.preempted:
             self._recorder.preempted(seq, now_ns)
@@ -122,7 +126,7 @@ class Engine:
 
     def _finish(self, batch: Batch, num_steps: int) -> None:
         """Account for ``num_steps`` steps of the decision that end now."""
-        now_ns, cohort = self._env.now, self._scheduler.pool.cohort
+        now_ns, cohort = self._now_ns, self._scheduler.pool.cohort
         num_live, begin = len(cohort), self._step
         complete = self._scheduler.finish_step(batch, num_steps)
         self._recorder.advance(begin, num_steps, num_live)
@@ -135,7 +139,7 @@ class Engine:
         self._options.on_progress(self._recorder.num_ended)
 
     def _last_token(self, finish: Finish) -> None:
-        now_ns, seq = self._env.now, finish[3]
+        now_ns, seq = self._now_ns, finish[3]
         if finish[2] != seq.joined_clock:
             return  # preempted since: another entry stands for it
         self._recorder.last_token(seq, now_ns)
@@ -162,7 +166,7 @@ class Engine:
         return min((time_ns for time_ns in times if time_ns is not None), default=None)
 
     def _close(self) -> None:
-        self._recorder.end_span(self._env.now)
+        self._recorder.end_span(self._now_ns)
         pool = self._scheduler.pool
         if pool.waiting:
             head = pool.waiting.head()

@@ -5,17 +5,11 @@ from __future__ import annotations
 import heapq
 from operator import attrgetter
 
-from simserve.records import FINISHED, NEVER, REJECTED, RUNNING, Records, SpanRecords
+from simserve.records import FINISHED, NEVER, REJECTED, RUNNING, Records, Span, SpanRecords
 from simserve.request import Batch, Request, Sequence
 from simserve.scheduling import Pool
 from simserve.step_time.stretch import Stretch
 from simserve.token_gaps import TokenGaps
-
-
-class _Span:
-    """The open row of the span table."""
-
-    __slots__ = SpanRecords.COLUMNS
 
 
 _span_values = attrgetter(*SpanRecords.COLUMNS)
@@ -31,7 +25,7 @@ class Recorder:
         self._gaps = TokenGaps(records)
         self._free_slots = list(range(pool.limits.max_num_seqs))
         self._occupied: dict[int, list[int]] = {}  # request id -> open row of the occupancy table
-        self._span: _Span | None = None
+        self._span: Span | None = None
         self._batch = Batch()
         self._stretch: Stretch | None = None
         self._anchor_ns = 0
@@ -145,14 +139,11 @@ class Recorder:
         span.end_ns = end_ns
         self.records.spans.rows.append(_span_values(span))
 
-    def _open(self, now_ns: int, num_seqs: int, num_decodes: int, num_prefill_tokens: int) -> _Span:
+    def _open(self, now_ns: int, num_seqs: int, num_decodes: int, num_prefill_tokens: int) -> Span:
         pool = self._pool
         used, num_waiting = pool.used_tokens, len(pool.waiting)
         reserved, internal = pool.allocator.waste(used)
-        span = _Span()
-        span.begin_ns = span.end_ns = now_ns
-        span.num_seqs, span.num_decodes, span.num_prefill_tokens = num_seqs, num_decodes, num_prefill_tokens
-        span.num_steps = span.num_emitted_tokens = span.num_finished_held = span.num_extrapolated_steps = 0
+        span = Span(now_ns, now_ns, 0, num_seqs, num_decodes, num_prefill_tokens)
         span.num_running_begin = pool.num_running
         span.num_waiting_begin = span.num_waiting_end = num_waiting
         span.kv_used_begin = span.kv_used_end = used

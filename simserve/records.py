@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 import numpy.typing as npt
@@ -80,33 +80,38 @@ class RowBuffer:
         return np.array(self._values, np.int64).reshape(-1, self._width)
 
 
-class SpanRecords:
-    """One row per span: a stretch of steps of one decision, or an idle gap (``num_steps`` 0).
+@dataclass(slots=True)
+class Span:
+    """A stretch of steps of one decision, cut where something finishes; or an idle gap (``num_steps`` 0).
 
-    ``*_begin`` and ``*_end`` values hold at the two ends and run linearly between them.
+    ``*_begin`` and ``*_end`` values hold at the two ends, and quantities run linearly between them.
     """
 
-    COLUMNS = (
-        "begin_ns",
-        "end_ns",
-        "num_steps",
-        "num_seqs",  # rows computed per step, finished members of a static batch included
-        "num_decodes",  # of them, decoding rows
-        "num_prefill_tokens",  # tokens per step in prefills, padding included
-        "num_emitted_tokens",  # output tokens emitted in the whole span
-        "num_finished_held",  # Σ over the span's steps of slots held by finished members (padding of static batches)
-        "num_running_begin",  # sequences admitted and not released
-        "num_waiting_begin",
-        "num_waiting_end",
-        "kv_used_begin",  # cache, in tokens: filled
-        "kv_used_end",
-        "kv_reserved_unused_begin",  # promised to a request that will fill it later
-        "kv_reserved_unused_end",
-        "kv_internal_begin",  # held, and never to be filled (over-declared, or the tail of a block)
-        "kv_internal_end",
-        "kv_external",  # free, in holes too small for the next request
-        "num_extrapolated_steps",  # steps outside the step-time model's measured range
-    )
+    begin_ns: int = 0
+    end_ns: int = 0
+    num_steps: int = 0
+    num_seqs: int = 0  # rows computed per step, finished members of a static batch included
+    num_decodes: int = 0  # of them, decoding rows
+    num_prefill_tokens: int = 0  # tokens per step in prefills, padding included
+    num_emitted_tokens: int = 0  # output tokens emitted in the whole span
+    num_finished_held: int = 0  # Σ over the span's steps of slots held by finished members (padding of static batches)
+    num_running_begin: int = 0  # sequences admitted and not released
+    num_waiting_begin: int = 0
+    num_waiting_end: int = 0
+    kv_used_begin: int = 0  # cache, in tokens: filled
+    kv_used_end: int = 0
+    kv_reserved_unused_begin: int = 0  # promised to a request that will fill it later
+    kv_reserved_unused_end: int = 0
+    kv_internal_begin: int = 0  # held, and never to be filled (over-declared, or the tail of a block)
+    kv_internal_end: int = 0
+    kv_external: int = 0  # free, in holes too small for the next request
+    num_extrapolated_steps: int = 0  # steps outside the step-time model's measured range
+
+
+class SpanRecords:
+    """The spans of a run, one row each, in order of time."""
+
+    COLUMNS = tuple(item.name for item in fields(Span))
 
     def __init__(self) -> None:
         self.rows = RowBuffer(len(self.COLUMNS))
