@@ -1,0 +1,70 @@
+"""Arrivals and lengths by distribution, vectorised. Each takes a generator of its own: see ``build``."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from simserve.errors import ScenarioError
+from simserve.request import IntColumn
+from simserve.scenario.fields import MAX_SECONDS, MAX_TOKENS
+from simserve.scenario.workload_models import (
+    AllAtOnceArrivals,
+    ArrivalsConfig,
+    ConstantArrivals,
+    FixedLength,
+    GammaArrivals,
+    LengthsConfig,
+    LognormalShape,
+    PoissonArrivals,
+    UniformLength,
+    ValuesLength,
+)
+
+
+def arrival_times_ns(config: ArrivalsConfig, num_requests: int, rng: np.random.Generator) -> IntColumn:
+    """Arrival times in nanoseconds, the first at 0, in order; the gaps are independent with mean 1 / rate_rps.
+
+    Raises ScenarioError when the last would arrive after more than 10⁹ seconds.
+    """
+    num_gaps = num_requests - 1
+    match config:
+        case AllAtOnceArrivals():
+            return np.zeros(num_requests, np.int64)
+        case ConstantArrivals():
+            times_s = np.arange(num_requests) / config.rate_rps
+        case PoissonArrivals():
+            times_s = np.concatenate([[0.0], rng.exponential(1 / config.rate_rps, num_gaps).cumsum()])
+        case GammaArrivals():
+            shape = config.cv**-2
+            gaps_s = rng.gamma(shape, 1 / (shape * config.rate_rps), num_gaps)
+            times_s = np.concatenate([[0.0], gaps_s.cumsum()])
+    if times_s[-1] > MAX_SECONDS:
+        raise ScenarioError(
+            f"workload.arrivals.rate_rps: the last of {num_requests:,} requests must arrive within {MAX_SECONDS:.0e} "
+            f"seconds (got rate {config.rate_rps:g}, which takes {times_s[-1]:.3g}); raise the rate"
+        )
+    return np.rint(times_s * 1e9).astype(np.int64)
+
+
+def lengths(config: LengthsConfig, num_requests: int, rng: np.random.Generator) -> tuple[IntColumn, int]:
+    """Lengths in tokens, at least 1, and how many draws were cut to the distribution's ``max``."""
+    match config:
+        case FixedLength():
+            return np.full(num_requests, config.fixed, np.int64), 0
+        case UniformLength():
+            low, high = config.uniform.low, config.uniform.high
+            return rng.integers(low, high, num_requests, dtype=np.int64, endpoint=True), 0
+        case ValuesLength():
+            values = np.array(config.values, np.int64)
+            return np.resize(rng.permutation(values) if config.shuffle else values, num_requests), 0
+    return _lognormal(config.lognormal, num_requests, rng)
+
+
+def _lognormal(shape: LognormalShape, num_requests: int, rng: np.random.Generator) -> tuple[IntColumn, int]:
+    """Rounded lognormal draws; exp(mu + sigma²/2) is the mean of a lognormal, whence mu."""
+    mu = math.log(shape.mean) - shape.sigma**2 / 2
+    draws = np.rint(rng.lognormal(mu, shape.sigma, num_requests))
+    limit = shape.max if shape.max is not None else MAX_TOKENS
+    return np.clip(draws, 1, limit).astype(np.int64), int((draws > limit).sum())

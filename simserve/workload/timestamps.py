@@ -1,0 +1,55 @@
+"""Arrival times of a trace to integer nanoseconds, exact: no time passes through a float that cannot hold it."""
+
+from __future__ import annotations
+
+from decimal import Decimal, InvalidOperation
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from simserve.request import IntColumn
+from simserve.workload.columns import Column
+
+NS_PER_S = 10**9
+MAX_ABSOLUTE_S = 9e9  # the year 2255 since 1970: beyond it int64 nanoseconds end, and seconds were never meant
+_EXACT_BELOW_S = 1e6  # below, a float is within half a nanosecond of the nine decimals it was written with
+_DATE_SHAPE = r"\s*\d{4}-\d\d-\d\d[ Tt]\d\d:\d\d"
+
+
+def datetimes_ns(column: Column) -> IntColumn:
+    """Dates with a time (``2023-11-16 18:17:03.9799600``, ``…+00:00``, ``…Z``, with or without a fraction, mixed in one
+    column) to nanoseconds since 1970; a time without a zone is UTC. Raises TraceError naming the first odd row."""
+    rule = "must be a date with a time, such as 2023-11-16 18:17:03.9799600, from 1678 to 2262"
+    data = column.data
+    if pd.api.types.is_datetime64_any_dtype(data.dtype):
+        times = pd.to_datetime(data, utc=True)
+    else:
+        text = column.text()
+        column.refuse_unless(text.str.match(_DATE_SHAPE).to_numpy(bool), rule)
+        times = pd.to_datetime(text, format="ISO8601", utc=True, errors="coerce")
+    in_range = times.between(pd.Timestamp.min.tz_localize("UTC"), pd.Timestamp.max.tz_localize("UTC"))
+    column.refuse_unless(in_range.to_numpy(bool), rule)
+    return np.asarray(times.dt.as_unit("ns").astype(np.int64), np.int64)
+
+
+def seconds_ns(column: Column) -> IntColumn:
+    """Seconds, whole or with a fraction, to nanoseconds (rounded to the nearest). Raises TraceError naming the first
+    row that is not a number of seconds within 285 years."""
+    seconds = column.numbers()
+    fits = np.abs(seconds) < MAX_ABSOLUTE_S  # false for NaN
+    column.refuse_unless(fits, "must be a number of seconds, below 9,000,000,000 (milliseconds are not seconds)")
+    is_text = not isinstance(column.data.dtype, np.dtype) or column.data.dtype.kind not in "iuf"
+    if is_text and np.abs(seconds).max(initial=0.0) >= _EXACT_BELOW_S:
+        return _decimals_ns(column, fits)
+    whole = np.floor(seconds)
+    return whole.astype(np.int64) * NS_PER_S + np.rint((seconds - whole) * NS_PER_S).astype(np.int64)
+
+
+def _decimals_ns(column: Column, fits: npt.NDArray[np.bool_]) -> IntColumn:
+    """As ``seconds_ns``, digit by digit: seconds since 1970 with a fraction have more digits than a float holds."""
+    try:
+        return np.array([int((Decimal(text) * NS_PER_S).to_integral_value()) for text in column.text()], np.int64)
+    except (InvalidOperation, OverflowError, ValueError):
+        column.refuse_unless(np.zeros_like(fits), "must be a number of seconds")
+        raise
