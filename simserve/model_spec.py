@@ -148,8 +148,8 @@ def load_model_spec(name_or_path: str | Path) -> ModelSpec:
     key = HUB_NAMES.get(key, key)
     if key not in CATALOGUE:
         close = get_close_matches(key, CATALOGUE, n=1, cutoff=0.5)
-        hint = f"did you mean {close[0]!r}" if close else f"known names are {', '.join(CATALOGUE)}"
-        raise ModelError(f"model: {str(name_or_path)!r} is neither a known name nor a path to a config.json; {hint}?")
+        hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(CATALOGUE)}"
+        raise ModelError(f"model: {str(name_or_path)!r} is neither a known name nor a path to a config.json; {hint}")
     return CATALOGUE[key]
 
 
