@@ -40,7 +40,7 @@ def main() -> None:
 
 
 @contextmanager
-def exit_codes() -> Iterator[None]:
+def exit_codes(when_interrupted: str) -> Iterator[None]:
     """Wrong input and Ctrl-C end in one line and their exit code; any other error keeps its traceback."""
     try:
         yield
@@ -48,7 +48,7 @@ def exit_codes() -> Iterator[None]:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(2) from None
     except KeyboardInterrupt:
-        typer.echo("interrupted: nothing was written", err=True)
+        typer.echo(f"interrupted: {when_interrupted}", err=True)
         raise typer.Exit(INTERRUPTED) from None
 
 
@@ -90,7 +90,7 @@ def run(  # noqa: PLR0913, PLR0917 - one argument per option
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
 ) -> None:
     """Replay one workload under every variant of a scenario; write a report and its data."""
-    with exit_codes():
+    with exit_codes("nothing was written"):
         from simserve.run_command import RunOptions, run_scenario
 
         seeds = () if seed is None else (f"seed={seed}",)
@@ -148,10 +148,9 @@ def calibrate(  # noqa: PLR0913, PLR0917 - one argument per option
 ) -> None:
     """Time real prefill and decode steps on this machine; write a profile for scenarios to use."""
     given = {**locals(), "command": _typed_command()}
-    with exit_codes():
+    with exit_codes("what was measured is kept; the same command goes on from there"):
         try:
-            from calibrate.run import calibrate as measure
-
+            from calibrate.command import calibrate as measure
             from calibrate.options import CalibrateOptions
         except ModuleNotFoundError as error:
             if (error.name or "").split(".")[0] not in ("torch", "transformers"):
@@ -167,7 +166,7 @@ def calibrate(  # noqa: PLR0913, PLR0917 - one argument per option
 )
 def schema() -> None:
     """Print the JSON schema of scenario files, for completion and checks in an editor."""
-    with exit_codes():
+    with exit_codes("the schema is incomplete"):
         from simserve.scenario import scenario_schema
 
         typer.echo(json.dumps(scenario_schema(), indent=2, ensure_ascii=False))

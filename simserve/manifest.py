@@ -45,7 +45,7 @@ def build_manifest(result: RunResult, command: str, started: datetime, wall_time
         "seed": result.scenario.seed,
         "scenario": result.scenario.name,
         "scenario_digest": scenario_digest(result.scenario),
-        "resolved_scenario": result.scenario.model_dump(mode="json"),
+        "resolved_scenario": resolved_scenario(result.scenario),
         "workload_notes": list(result.workload.notes),
         "variants": {name: _variant(variant) for name, variant in result.variants.items()},
     }
@@ -53,7 +53,14 @@ def build_manifest(result: RunResult, command: str, started: datetime, wall_time
 
 def scenario_digest(scenario: Scenario) -> str:
     """SHA-256 of a scenario with every default filled in."""
-    return content_digest(scenario.model_dump(mode="json"))
+    return content_digest(resolved_scenario(scenario))
+
+
+def resolved_scenario(scenario: Scenario) -> dict[str, Any]:
+    """A scenario as plain data, every default filled in; paths below the working directory are shown from there, for
+    where that lies is the machine's business."""
+    prefix = f"{Path.cwd()}/"
+    return {key: _without_prefix(value, prefix) for key, value in scenario.model_dump(mode="json").items()}
 
 
 def step_time_entry(variant: VariantResult) -> dict[str, Any]:
@@ -84,9 +91,15 @@ def source_revision(checkout: Path) -> str | None:
 def _variant(variant: VariantResult) -> dict[str, Any]:
     return {
         "scenario_digest": scenario_digest(variant.scenario),
-        "resolved_scenario": variant.scenario.model_dump(mode="json"),
+        "resolved_scenario": resolved_scenario(variant.scenario),
         "step_time": {**step_time_entry(variant), "digest": content_digest(asdict(variant.step_time.source))},
     }
+
+
+def _without_prefix(value: object, prefix: str) -> object:
+    if isinstance(value, dict):
+        return {key: _without_prefix(inner, prefix) for key, inner in value.items()}
+    return value.removeprefix(prefix) if isinstance(value, str) else value
 
 
 def _git(folder: Path, *arguments: str) -> str | None:

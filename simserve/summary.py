@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from simserve.manifest import step_time_entry
+from simserve.manifest import resolved_scenario, step_time_entry
 
 if TYPE_CHECKING:
-    from simserve.simulate import RunResult
+    from simserve.simulate import RunResult, VariantResult
 
 SCHEMA_VERSION = 1
 
@@ -20,13 +20,17 @@ def summary_document(result: RunResult) -> dict[str, Any]:
     return {
         "schema_version": SCHEMA_VERSION,
         "scenario": result.scenario.name,
-        "model": first.scenario.model,
+        "model": _model(first),
         "profile": step_time_entry(first),
         "variants": {
-            name: {"model": variant.scenario.model, "profile": step_time_entry(variant), **variant.summary}
+            name: {"model": _model(variant), "profile": step_time_entry(variant), **variant.summary}
             for name, variant in result.variants.items()
         },
     }
+
+
+def _model(variant: VariantResult) -> str:
+    return str(resolved_scenario(variant.scenario)["model"])
 
 
 def to_json(document: dict[str, Any]) -> str:

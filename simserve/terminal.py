@@ -35,6 +35,7 @@ class Row(NamedTuple):
 ROWS = (
     Row("finished requests", "num_finished", "count"),
     Row("rejected requests", "num_rejected", "count", only_if_any=True),
+    Row("output tokens", "output_tokens", "count"),
     Row("output tokens/s", "output_tokens_per_s", "number", has_ratio=True),
     Row("requests/s", "requests_per_s", "number", has_ratio=True),
     Row("goodput, requests/s", "goodput_rps", "number", has_ratio=True),
@@ -96,7 +97,7 @@ def badges(result: RunResult) -> list[str]:
     for name, variant in result.variants.items():
         users.setdefault(variant.step_time.source, []).append(name)
     lines = [
-        f"uncalibrated: step times of {', '.join(names)} come from {source.name}: {source.note}"
+        f"uncalibrated: {_of(names, result)} step times come from {source.name}: {source.note}"
         for source, names in users.items()
         if not source.calibrated
     ]
@@ -106,6 +107,10 @@ def badges(result: RunResult) -> list[str]:
             measured = variant.step_time.source.name
             lines.append(f"extrapolated: {share:.1%} of the steps of {name} lie outside what {measured} measured")
     return lines
+
+
+def _of(names: list[str], result: RunResult) -> str:
+    return "all" if len(names) == len(result.variants) else f"{', '.join(names)}:"
 
 
 def look_up(summary: Summary, path: str) -> float | None:

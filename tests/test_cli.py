@@ -91,6 +91,16 @@ def test_set_overrides_one_key(folder):
     assert summary["variants"]["fast"]["num_requests"] == 5
 
 
+def test_paths_below_the_working_directory_are_recorded_from_there(folder):
+    """No path of the machine but those that the user typed: a trace named by ``--set`` is recorded as typed."""
+    (folder / "mine.csv").write_text("arrival_s,num_prompt_tokens,num_output_tokens\n0,5,2\n1,5,2\n")
+    done = _run("--set", "workload={trace: mine.csv}")
+    assert done.exit_code == 0, done.output
+    text = (folder / "reports/two/manifest.json").read_text()
+    assert json.loads(text)["resolved_scenario"]["workload"]["trace"] == "mine.csv"
+    assert str(folder) not in text
+
+
 def test_optional_files(folder):
     """``--trace`` adds the trace, ``--no-report`` leaves the page out."""
     assert _run("--trace").exit_code == 0
