@@ -79,21 +79,31 @@ def _csv(text: str, where: str) -> pd.DataFrame:
 
 def _jsonl(text: str, where: str) -> pd.DataFrame:
     """One JSON object per line; a key that a line lacks is missing there. Fractions are kept as written."""
-    decode = json.JSONDecoder(parse_float=str, parse_constant=str).decode
     rows = []
     for i, line in enumerate(text.split("\n"), 1):  # not splitlines(): U+2028 may stand in a JSON text
-        if not line or line.isspace():
-            continue
-        try:
-            row = decode(line)
-        except (ValueError, RecursionError) as error:
-            reason = "nests too deep" if isinstance(error, RecursionError) else _short(error)
-            raise TraceError(f"{where}: line {i}: is not valid JSON ({reason})") from None
-        if not isinstance(row, dict):
-            raise TraceError(f"{where}: line {i}: must be a JSON object")
-        rows.append(row)
+        stripped = line.strip(" \t\r")
+        if stripped:
+            rows.append(_json_object(stripped, f"{where}: line {i}"))
     names = dict.fromkeys(name for row in rows for name in row)
     return pd.DataFrame({name: pd.Series([row.get(name) for row in rows], dtype=object) for name in names})
+
+
+_DECODE = json.JSONDecoder(parse_float=str, parse_constant=str).raw_decode
+
+
+def _json_object(line: str, where: str) -> dict[str, object]:
+    """One line's object. Lists in it (block hashes, token ids: most of a trace's bytes) are dropped at once."""
+    try:
+        row, end = _DECODE(line)
+    except (ValueError, RecursionError) as error:
+        reason = "nests too deep" if isinstance(error, RecursionError) else _short(error)
+        raise TraceError(f"{where}: is not valid JSON ({reason})") from None
+    if end != len(line) or not isinstance(row, dict):
+        raise TraceError(f"{where}: must be one JSON object")
+    for name, value in row.items():
+        if type(value) is list:
+            row[name] = "a list"
+    return row
 
 
 def _parquet(raw: bytes, where: str) -> pd.DataFrame:
