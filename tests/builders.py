@@ -1,0 +1,50 @@
+"""Three-line set-ups: a table, settings, and ``run_engine(table, settings, step_time)``."""
+
+from __future__ import annotations
+
+from simserve import simulate
+from simserve.engine import EngineOptions
+from simserve.kv_cache import Allocator, ContiguousAllocator, PagedAllocator, SwapSpace
+from simserve.records import Records
+from simserve.request import RequestTable
+from simserve.scheduling import ChunkedScheduler, ContinuousScheduler, Limits, Pool, Scheduler, StaticScheduler
+from simserve.step_time.stretch import NS_PER_S, StepTime
+from tests.reference_types import Settings
+from tests.step_times import ConstantStepTime
+
+
+def build_allocator(s: Settings) -> Allocator:
+    """The cache that the settings name."""
+    if s.allocator == "contiguous":
+        return ContiguousAllocator(s.num_blocks * s.block_size, s.reserve, s.max_model_len)
+    block_bytes = s.block_size * s.kv_bytes_per_token
+    swap = SwapSpace(s.swap_space_bytes // block_bytes, block_bytes) if s.preemption == "swap" else None
+    return PagedAllocator(
+        s.num_blocks,
+        s.block_size,
+        max_model_len=s.max_model_len,
+        watermark=s.watermark,
+        null_blocks=s.null_blocks,
+        swap=swap,
+    )
+
+
+def build_scheduler(s: Settings, allocator: Allocator | None = None) -> Scheduler:
+    """The policy that the settings name, over its cache."""
+    limits = Limits(s.max_num_seqs, s.max_num_batched_tokens, s.max_model_len)
+    pool = Pool(limits, allocator or build_allocator(s), s.queue_order)
+    if s.policy == "static":
+        return StaticScheduler(pool, None if s.max_wait_s is None else round(NS_PER_S * s.max_wait_s))
+    return ContinuousScheduler(pool) if s.policy == "continuous" else ChunkedScheduler(pool)
+
+
+def run_engine(
+    table: RequestTable,
+    s: Settings,
+    step_time: StepTime | None = None,
+    fast_forward: bool = True,
+    scheduler: Scheduler | None = None,
+) -> Records:
+    """Run the real engine to its end; what it recorded."""
+    options = EngineOptions(fast_forward=fast_forward, swap_bytes_per_s=s.swap_bytes_per_s)
+    return simulate.run_engine(table, scheduler or build_scheduler(s), step_time or ConstantStepTime(), options)
