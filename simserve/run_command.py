@@ -46,7 +46,8 @@ def run_scenario(options: RunOptions) -> Path:
         with progress_bar(messages) as on_progress:
             result = simulate(scenario, on_progress)
         manifest = build_manifest(result, options.command, started, time.perf_counter() - began)
-        write_files(result, manifest, staging, OutputChoices(options.report, options.trace))
+        with messages.status("writing the results"):
+            write_files(result, manifest, staging, OutputChoices(options.report, options.trace))
     if not options.quiet:
         _print(result, folder, options, time.perf_counter() - began)
     return folder

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from simserve.errors import OutputError
 from simserve.manifest import KIND
 from simserve.metrics import request_columns, timeline
-from simserve.records import RequestRecords
 from simserve.summary import summary_document, to_json
 
 if TYPE_CHECKING:
@@ -84,8 +85,8 @@ def write_files(result: RunResult, manifest: dict[str, Any], folder: Path, choic
     """Write every file of the run directory into an existing folder. Raises OutputError when the disk refuses."""
     try:
         (folder / "summary.json").write_text(to_json(summary_document(result)), encoding="utf-8")
-        requests_frame(result).to_parquet(folder / "requests.parquet", index=False)
-        timeline_frame(result).to_parquet(folder / "timeline.parquet", index=False)
+        _write_parquet(folder / "requests.parquet", request_frames(result))
+        _write_parquet(folder / "timeline.parquet", timeline_frames(result))
         (folder / "manifest.json").write_text(to_json(manifest), encoding="utf-8")
         if choices.trace:
             from simserve.trace_events import write_trace
@@ -99,29 +100,37 @@ def write_files(result: RunResult, manifest: dict[str, Any], folder: Path, choic
         raise OutputError(f"results: cannot be written ({_reason(error)}); choose another --out") from None
 
 
-def requests_frame(result: RunResult) -> pd.DataFrame:
-    """One row per variant and request: variant, id, status, the columns of ``request_columns``, reason if rejected."""
-    return _by_variant({name: _requests(variant.records.requests) for name, variant in result.variants.items()})
+def request_frames(result: RunResult) -> Iterator[pd.DataFrame]:
+    """For each variant, one row per request: variant, id, status, the columns of ``request_columns``, why rejected."""
+    for name, variant in result.variants.items():
+        requests = variant.records.requests
+        ids = np.arange(len(requests.table))
+        status = pd.Categorical.from_codes(requests.status, categories=pd.Index(requests.STATUSES))
+        reasons = pd.Series(requests.reject_reason, dtype="string").reindex(ids)
+        columns = {"request_id": ids, "status": status, **request_columns(requests), "reject_reason": reasons}
+        yield _named(pd.DataFrame(columns), name, result)
 
 
-def timeline_frame(result: RunResult) -> pd.DataFrame:
-    """The time-weighted bins of every variant, ``variant`` first."""
-    return _by_variant({name: timeline(variant.records) for name, variant in result.variants.items()})
+def timeline_frames(result: RunResult) -> Iterator[pd.DataFrame]:
+    """For each variant its time-weighted bins, ``variant`` first."""
+    for name, variant in result.variants.items():
+        yield _named(timeline(variant.records), name, result)
 
 
-def _requests(requests: RequestRecords) -> pd.DataFrame:
-    ids = np.arange(len(requests.table))
-    reasons = pd.Series(requests.reject_reason, dtype="string").reindex(ids)
-    status = pd.Categorical.from_codes(requests.status, categories=pd.Index(requests.STATUSES))
-    return pd.DataFrame({"request_id": ids, "status": status, **request_columns(requests), "reject_reason": reasons})
+def _named(frame: pd.DataFrame, name: str, result: RunResult) -> pd.DataFrame:
+    names = list(result.variants)
+    variant = pd.Categorical.from_codes(np.full(len(frame), names.index(name)), categories=pd.Index(names))
+    frame.insert(0, "variant", pd.Series(variant))
+    return frame
 
 
-def _by_variant(frames: dict[str, pd.DataFrame]) -> pd.DataFrame:
-    names = list(frames)
-    whole = pd.concat(list(frames.values()), ignore_index=True)
-    codes = np.repeat(np.arange(len(names)), [len(frame) for frame in frames.values()])
-    whole.insert(0, "variant", pd.Series(pd.Categorical.from_codes(codes, categories=pd.Index(names))))
-    return whole
+def _write_parquet(path: Path, frames: Iterator[pd.DataFrame]) -> None:
+    """One file, a variant at a time: four variants of a million requests are never in memory together."""
+    first = pa.Table.from_pandas(next(frames), preserve_index=False)
+    with pq.ParquetWriter(path, first.schema) as writer:
+        writer.write_table(first)
+        for frame in frames:
+            writer.write_table(pa.Table.from_pandas(frame, preserve_index=False))
 
 
 def _is_run(folder: Path) -> bool:
