@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 from simserve import simulate
 from simserve.engine import EngineOptions
 from simserve.kv_cache import Allocator, ContiguousAllocator, PagedAllocator, SwapSpace
@@ -11,6 +14,13 @@ from simserve.scheduling import ChunkedScheduler, ContinuousScheduler, Limits, P
 from simserve.step_time.stretch import NS_PER_S, StepTime
 from tests.reference_types import Settings
 from tests.step_times import ConstantStepTime
+from tests.strategies import table_of
+
+
+def skewed64() -> RequestTable:
+    """The 64 requests that real engines served, all at once (``data/skewed64.json`` says whose and how)."""
+    pairs = json.loads((Path(__file__).parent / "data" / "skewed64.json").read_text())["requests"]
+    return table_of([0] * len(pairs), *(list(column) for column in zip(*pairs, strict=True)))
 
 
 def build_allocator(s: Settings) -> Allocator:

@@ -73,14 +73,20 @@ class Reference:
         return min(times, default=None)
 
     def record(self, plan: Plan, end_ns: int, repeats: bool) -> None:
+        external = 0
         if self.s.allocator == "paged":
             free, reserved = self.paged.free, self.paged.reserved_tokens
         else:
             free, reserved = self.row.free, self.row.reserved_tokens
+            if self.waiting:
+                need = self.reservation(self.waiting[0].request)
+                external = sum(size for _, size in self.row.holes() if size < need)
+        used = sum(seq.computed for seq in self.running)
         batch = Batch(plan.chunks, plan.num_decodes, plan.decode_context, transfer_bytes=plan.transfer_bytes)
+        cache = free, used, reserved, external
         counts = len(self.waiting), len(self.running)
         self.steps.append(
-            Step(self.now, end_ns, plan.works, batch, plan.admitted, plan.preempted, repeats, free, reserved, *counts)
+            Step(self.now, end_ns, plan.works, batch, plan.admitted, plan.preempted, repeats, *cache, *counts)
         )
         self.now = end_ns
 

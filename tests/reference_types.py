@@ -77,7 +77,11 @@ class Work(NamedTuple):
 
 @dataclass(frozen=True)
 class Step:
-    """One step as it was run. ``batch`` is its shape; ``free`` and ``reserved_tokens`` hold during the step."""
+    """One step as it was run. ``batch`` is its shape; counts and cache figures are those right after the decision.
+
+    ``free`` counts blocks (contiguous: cells); ``used_tokens`` are filled, ``reserved_tokens`` held by someone, and
+    ``external_tokens`` free in holes too small for the head of the queue.
+    """
 
     begin_ns: int
     end_ns: int
@@ -87,7 +91,9 @@ class Step:
     preempted: tuple[int, ...]
     is_repeat: bool
     free: int
+    used_tokens: int
     reserved_tokens: int
+    external_tokens: int
     num_waiting: int
     num_running: int
 

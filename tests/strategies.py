@@ -59,8 +59,11 @@ def tables(draw: st.DrawFn, max_requests: int = 10, max_tokens: int = 40) -> Req
 
 
 @st.composite
-def settings_for(draw: st.DrawFn, table: RequestTable, **fixed: object) -> Settings:
-    """Engine settings whose cache holds about one to four of the largest requests (now and then none)."""
+def settings_for(draw: st.DrawFn, table: RequestTable, tight: bool = False, **fixed: object) -> Settings:
+    """Engine settings whose cache holds about one to four of the largest requests (now and then none).
+
+    ``tight``: one to two of them, several slots and no small budgets, so that running requests fight for blocks.
+    """
 
     def choose(name: str, strategy: st.SearchStrategy) -> object:
         return fixed[name] if name in fixed else draw(strategy)
@@ -72,12 +75,16 @@ def settings_for(draw: st.DrawFn, table: RequestTable, **fixed: object) -> Setti
         choose("null_blocks", st.integers(0, 1)),
         choose("watermark", st.sampled_from([0, 0.1, 0.3])),
     )
-    room = draw(st.one_of(st.integers(0, 12), st.integers(-2, 6), st.integers(0, 3 * longest)))
-    tokens = draw(st.sampled_from([longest, most, 1.5 * longest])) * (1 + watermark) + room
+    rooms = [st.integers(0, most)] if tight else [st.integers(0, 12), st.integers(-2, 6), st.integers(0, 3 * longest)]
+    room = draw(st.one_of(rooms))
+    base = most if tight else draw(st.sampled_from([longest, most, 1.5 * longest]))
+    tokens = base * (1 + watermark) + room
     num_blocks = max(1, math.ceil(tokens / block_size)) + null_blocks
-    max_num_seqs = choose("max_num_seqs", st.sampled_from([3, 2, 4, 1, 5]))
+    max_num_seqs = choose("max_num_seqs", st.sampled_from([3, 4, 5] if tight else [3, 2, 4, 1, 5]))
     policy = choose("policy", st.sampled_from(POLICIES))
-    least = 0 if policy == "chunked" else draw(st.sampled_from([most, most, most, 0]))  # whole prompts need room
+    least = (
+        0 if policy == "chunked" else most if tight else draw(st.sampled_from([most, most, most, 0]))
+    )  # whole prompts need room
     budget = max(max_num_seqs, least) + draw(st.one_of(st.integers(0, 8), st.integers(0, 2 * longest)))
     space = draw(st.sampled_from([10**6, 2 * most, most, 0])) * 1024
     return Settings(
@@ -113,7 +120,7 @@ def step_times() -> st.SearchStrategy[StepTime]:
 
 
 @st.composite
-def cases(draw: st.DrawFn, max_requests: int = 10, max_tokens: int = 40, **fixed: object) -> Case:
-    """A whole run; keyword arguments fix fields of its ``Settings``."""
+def cases(draw: st.DrawFn, max_requests: int = 10, max_tokens: int = 40, tight: bool = False, **fixed: object) -> Case:
+    """A whole run; keyword arguments fix fields of its ``Settings``; ``tight`` makes the cache bind."""
     table = draw(tables(max_requests, max_tokens))
-    return Case(table, draw(settings_for(table, **fixed)), draw(step_times()))
+    return Case(table, draw(settings_for(table, tight, **fixed)), draw(step_times()))

@@ -1,0 +1,140 @@
+"""The real engine and the slow, obvious one agree: request by request, step by step, and on who held what memory."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import example, given, settings
+
+from simserve.records import FINISHED, REJECTED, Records
+from tests.builders import run_engine, skewed64
+from tests.reference import Reference
+from tests.reference_types import Seq, Settings, Step
+from tests.step_times import ConstantStepTime
+from tests.strategies import ALLOCATORS, POLICIES, Case, cases, table_of
+
+run_briefly = settings(max_examples=60, deadline=None)
+COLUMNS = ("status", "first_scheduled_ns", "first_token_ns", "last_token_ns", "end_ns", "num_emitted_tokens")
+
+# Swap space runs out, so one victim must recompute and the other comes back from swap in the same decision: whoever was
+# admitted last is preempted first, however each of them got its cache back.
+MIXED_READMISSION = Case(
+    table_of([0, 0, 0], [1, 1, 7], [15, 18, 8]),
+    Settings(
+        "continuous",
+        "paged",
+        max_num_seqs=3,
+        max_num_batched_tokens=19,
+        max_model_len=19,
+        num_blocks=29,
+        preemption="swap",
+        swap_space_bytes=19 * 1024,
+        swap_bytes_per_s=1e6,
+    ),
+    ConstantStepTime(0.001),
+)
+
+
+def expected_row(seq: Seq) -> tuple[int, ...]:
+    status = FINISHED if seq.status == "finished" else REJECTED
+    first, last = (seq.token_ns[0], seq.token_ns[-1]) if seq.token_ns else (-1, -1)
+    emitted, counts = len(seq.token_ns), (seq.num_preemptions, seq.num_recomputed_tokens)
+    return (status, seq.first_scheduled_ns, first, last, seq.end_ns, emitted, *counts)
+
+
+def assert_requests_agree(records: Records, reference: Reference) -> None:
+    requests = records.requests
+    columns = [getattr(requests, name) for name in (*COLUMNS, "num_preemptions", "num_recomputed_tokens")]
+    for seq in reference.seqs:
+        assert tuple(int(column[seq.id]) for column in columns) == expected_row(seq), f"request {seq.id}"
+        assert (seq.id in requests.reject_reason) == (seq.status == "rejected")
+
+
+def assert_totals_agree(records: Records, reference: Reference) -> None:
+    works = [work for step in reference.steps for work in step.works]
+    own = sum(work.num_new for work in works)
+    assert records.num_steps == len(reference.steps)
+    assert records.num_computed_tokens == own
+    assert records.num_padding_tokens == sum(step.batch.num_batched_tokens for step in reference.steps) - own
+    assert records.num_preemptions == sum(seq.num_preemptions for seq in reference.seqs)
+    assert records.num_recomputed_tokens == sum(seq.num_recomputed_tokens for seq in reference.seqs)
+    assert records.swapped_bytes == reference.swapped_bytes
+
+
+def assert_spans_agree(records: Records, reference: Reference) -> None:
+    """Each span is a run of the reference's steps: same times, shape, queue, and memory at its beginning."""
+    steps = iter(reference.steps)
+    columns = records.spans.columns()
+    for i in range(len(columns["begin_ns"])):
+        span = {name: int(column[i]) for name, column in columns.items()}
+        mine = list(itertools.islice(steps, span["num_steps"]))
+        if mine:
+            assert (span["begin_ns"], span["end_ns"]) == (mine[0].begin_ns, mine[-1].end_ns)
+            assert_shapes_agree(span, mine)
+            assert_memory_agrees(span, mine[0])
+    assert next(steps, None) is None
+
+
+def assert_shapes_agree(span: dict[str, int], steps: list[Step]) -> None:
+    shape = span["num_seqs"], span["num_decodes"], span["num_prefill_tokens"]
+    assert all((step.num_seqs, step.num_decodes, step.num_prefill_tokens) == shape for step in steps)
+    assert (span["num_waiting_begin"], span["num_running_begin"]) == (steps[0].num_waiting, steps[0].num_running)
+    held = sum(step.num_decodes - sum(not work.is_prefill for work in step.works) for step in steps)
+    assert span["num_finished_held"] == held
+
+
+def assert_memory_agrees(span: dict[str, int], step: Step) -> None:
+    assert span["kv_used_begin"] == step.used_tokens
+    held = span["kv_used_begin"] + span["kv_reserved_unused_begin"] + span["kv_internal_begin"]
+    assert held == step.reserved_tokens
+    assert span["kv_external"] == step.external_tokens
+
+
+def check(case: Case, fast_forward: bool = True) -> None:
+    reference = Reference(case.table, case.settings, case.step_time).run()
+    records = run_engine(case.table, case.settings, case.step_time, fast_forward)
+    assert_requests_agree(records, reference)
+    assert_totals_agree(records, reference)
+    assert_spans_agree(records, reference)
+
+
+@pytest.mark.parametrize("allocator", ALLOCATORS)
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_policy_over_every_allocator(policy, allocator):
+    """Any workload, limits, queue order and clock: the same records."""
+
+    @run_briefly
+    @given(cases(policy=policy, allocator=allocator))
+    def agrees(case):
+        check(case)
+
+    agrees()
+
+
+@pytest.mark.parametrize("preemption", ["recompute", "swap"])
+@pytest.mark.parametrize("policy", ["continuous", "chunked"])
+def test_under_memory_pressure(policy, preemption):
+    """A cache of about one and a half requests: preempted, recomputed or swapped, and back, the same records."""
+
+    @run_briefly
+    @given(cases(policy=policy, allocator="paged", preemption=preemption, tight=True))
+    @example(MIXED_READMISSION)
+    def agrees(case):
+        check(case)
+
+    agrees()
+
+
+@run_briefly
+@given(cases())
+def test_step_by_step_too(case):
+    """Fast-forward off: the same again."""
+    check(case, fast_forward=False)
+
+
+def test_the_64_real_requests():
+    """Two hundred to seven hundred steps of each policy on the workload that real engines served."""
+    for policy, allocator in itertools.product(POLICIES, ALLOCATORS):
+        s = Settings(policy, allocator, 8, 512, 320, num_blocks=80, block_size=16)
+        check(Case(skewed64(), s, ConstantStepTime(0.0123)))
