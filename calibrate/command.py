@@ -1,0 +1,77 @@
+"""``simserve calibrate``: check what was asked, build, measure, fit, write, show."""
+
+from __future__ import annotations
+
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+from rich.console import Console
+
+from calibrate.contention import Contention
+from calibrate.errors import CalibrationError
+from calibrate.measure import Measurement, Measurer
+from calibrate.model import find_model
+from calibrate.options import CalibrateOptions
+from calibrate.partial import PartialFile, require_writable, write_atomically
+from calibrate.plan import make_plan
+from calibrate.profile_file import assemble
+from calibrate.show import show
+
+
+def calibrate(options: CalibrateOptions, console: Console | None = None) -> Path:
+    """Measure the steps of a model on this machine and write the profile; returns its path.
+
+    What can be refused is refused before anything is measured: ``ModelError``, ``OutputError``, ``CalibrationError``.
+    ``KeyboardInterrupt`` passes through after the samples so far were kept beside the profile; the same options then
+    continue where it stopped.
+    """
+    console = console or Console()
+    began = time.perf_counter()
+    device, dtype = _check(options)
+    source = find_model(options.model)
+    path = options.out or Path(f"{source.spec.name}-{device}-{dtype}.json")
+    require_writable(path)
+
+    from calibrate.progress import measure_with_progress
+    from calibrate.provenance import identity
+    from calibrate.setup import set_up
+
+    console.print(f"building {source.spec.name} ({source.spec.num_parameters:,} parameters, {dtype}, {device})")
+    setup = set_up(source, device, dtype, options)
+    partial = PartialFile(path, identity(setup.provenance, setup.points, options))
+    measurement = Measurement(partial.load() if options.resume else [], list(setup.notes))
+    if measurement.samples:
+        console.print(f"continuing {partial.path}: {len(measurement.samples)} samples are there")
+    plan, clock = make_plan(setup.points, options), setup.provenance.clock
+    measurer = Measurer(plan, setup.stepper, setup.timer, clock, Contention(), measurement)
+    measure_with_progress(measurer, partial, console)
+
+    duration_s = time.perf_counter() - began
+    profile, text = assemble(path.stem, setup.provenance, setup.kv_bytes, measurement, duration_s)
+    write_atomically(path, text)
+    partial.remove()
+    show(profile, console)
+    console.print(f"wrote {path} in {time.perf_counter() - began:.1f} s")
+    return path
+
+
+def _check(options: CalibrateOptions) -> tuple[str, str]:
+    """Device and dtype in full. Raises ``CalibrationError`` for what cannot be had here."""
+    for name in ("threads", "repeats", "max_batch_size", "max_context", "max_prefill_tokens"):
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            raise CalibrationError(f"{name}: must be ≥ 1 (got {value})")
+    for package in ("torch", "transformers"):
+        if find_spec(package) is None:
+            raise CalibrationError(
+                f"calibrate: needs {package}, which is not installed; pip install 'simserve[calibrate]'"
+            )
+    import torch
+
+    has_gpu = torch.cuda.is_available()
+    if options.device == "cuda" and not has_gpu:
+        raise CalibrationError("device: must be one that torch can use (got cuda, and torch sees no GPU); use cpu")
+    device = "cuda" if has_gpu and options.device != "cpu" else "cpu"
+    dtype = options.dtype if options.dtype != "auto" else ("bf16" if device == "cuda" else "fp32")
+    return device, dtype

@@ -1,0 +1,155 @@
+"""The measuring loop: visit points round by round, warm, time, judge, keep."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Protocol
+
+from calibrate.clock import Clock, Timer, Timing
+from calibrate.contention import DIRTY_CPUS, Contention
+from calibrate.grid import Point
+from calibrate.plan import LONG_STEP_S, Plan, num_warm_ups
+from simserve.step_time.profile_schema import Sample
+
+
+class Steps(Protocol):
+    """Something whose steps can be timed: ``forward.Stepper``."""
+
+    def prepare(self, point: Point) -> None: ...
+
+    def step(self) -> None: ...
+
+
+OnProgress = Callable[[int, int, str], None]
+
+
+@dataclass
+class Measurement:
+    """Samples so far, and what the reader of the profile should know about how they came about."""
+
+    samples: list[Sample] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def of(self, point: Point) -> list[Sample]:
+        """The samples of one point."""
+        return [sample for sample in self.samples if _key(sample) == point[:4]]
+
+
+class Measurer:
+    """Fills a ``Measurement`` by a ``Plan``. Interrupt it at any time: whatever ``measurement`` holds can be continued
+    by another measurer with the same plan."""
+
+    def __init__(
+        self, plan: Plan, steps: Steps, timer: Timer, clock: Clock, contention: Contention, measurement: Measurement
+    ) -> None:
+        self._plan = plan
+        self._steps = steps
+        self._timer = timer
+        self._clock = clock
+        self._contention = contention
+        self.measurement = measurement
+        self._clean: dict[Point, int] = {}
+        self._step_s: dict[Point, float] = {}
+        self._lost: set[Point] = set()
+        for point in plan.points:
+            samples = measurement.of(point)
+            self._clean[point] = sum(not sample.dirty for sample in samples)
+            if samples:
+                self._step_s[point] = median(seconds_of(sample, clock) for sample in samples)
+
+    def run(self, on_progress: OnProgress, is_out_of_memory: Callable[[BaseException], bool]) -> None:
+        """Measure until every point has its clean samples, or a round of repeats brings no clean one."""
+        gc.collect()  # once: with torch loaded it takes longer than most steps
+        for number, order in enumerate(self._plan.rounds()):
+            pending = [point for point in order if self._pending(point, number)]
+            clean_before = sum(self._clean.values())
+            for point in pending:
+                if point not in self._lost:
+                    self._visit(point, is_out_of_memory)
+                    on_progress(self._num_done(), self._num_wanted(), str(point))
+            repeating = number >= self._plan.repeats
+            if repeating and pending and sum(self._clean.values()) == clean_before:
+                break
+        self._note_dirty()
+
+    def _pending(self, point: Point, round_number: int) -> bool:
+        wanted = self._plan.wanted(self._step_s.get(point))
+        have = self._clean[point]
+        return have < wanted and (round_number >= self._plan.repeats or len(self.measurement.of(point)) <= round_number)
+
+    def _visit(self, point: Point, is_out_of_memory: Callable[[BaseException], bool]) -> None:
+        try:
+            self._sample(point)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            self._give_up(point)
+
+    def _sample(self, point: Point) -> None:
+        for warm_up in range(num_warm_ups(self._step_s.get(point))):
+            self._contention.mark()
+            self._steps.prepare(point)
+            first_s = self._timer(self._steps.step).by(self._clock)
+            if warm_up == 0 and first_s > LONG_STEP_S:
+                break
+        self._steps.prepare(point)
+        self._contention.mark()
+        gc.disable()
+        try:
+            timing = self._timer(self._steps.step)
+        finally:
+            gc.enable()
+        self._keep(point, timing, self._contention.others())
+
+    def _keep(self, point: Point, timing: Timing, others: float | None) -> None:
+        dirty = others is not None and others > DIRTY_CPUS
+        sample = Sample(
+            phase=point.phase,
+            batch_size=point.batch_size,
+            num_new_tokens=point.num_new_tokens,
+            num_context_tokens=point.num_context_tokens,
+            wall_s=timing.wall_s,
+            cpu_s=timing.cpu_s,
+            cuda_s=timing.cuda_s,
+            other_cpus=None if others is None else round(others, 3),
+            order=len(self.measurement.samples),
+            held_out=point.held_out,
+            dirty=dirty,
+        )
+        self.measurement.samples.append(sample)
+        self._clean[point] += not dirty
+        self._step_s.setdefault(point, timing.by(self._clock))
+
+    def _give_up(self, point: Point) -> None:
+        """Memory ran out: no point of this phase that needs as much can be had either."""
+        lost = [p for p in self._plan.points if p.phase == point.phase and p.cache_tokens >= point.cache_tokens]
+        lost = [p for p in lost if not self.measurement.of(p)] or [point]
+        self._lost.update(lost)
+        self.measurement.notes.append(f"out of memory at {point}: {len(lost)} points as large or larger were left out")
+
+    def _note_dirty(self) -> None:
+        disturbed = [p for p in self._plan.points if p not in self._lost and not self._clean[p]]
+        if disturbed:
+            share = f"{len(disturbed)} of {len(self._plan.points)} points"
+            self.measurement.notes.append(f"other processes disturbed every sample of {share}; their medians were kept")
+
+    def _num_done(self) -> int:
+        return sum(min(len(self.measurement.of(p)), self._plan.wanted(self._step_s.get(p))) for p in self._alive())
+
+    def _num_wanted(self) -> int:
+        return sum(self._plan.wanted(self._step_s.get(p)) for p in self._alive())
+
+    def _alive(self) -> list[Point]:
+        return [point for point in self._plan.points if point not in self._lost]
+
+
+def seconds_of(sample: Sample, clock: Clock) -> float:
+    """A sample's step time by the chosen clock."""
+    return Timing(sample.wall_s, sample.cpu_s or sample.wall_s, sample.cuda_s).by(clock)
+
+
+def _key(sample: Sample) -> tuple[str, int, int, int]:
+    return sample.phase, sample.batch_size, sample.num_new_tokens, sample.num_context_tokens

@@ -1,0 +1,55 @@
+"""How often each point is timed, and in what order."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from calibrate.grid import Point
+from calibrate.options import CalibrateOptions, GridSize
+
+LONG_STEP_S = 0.25  # beyond it a cold start no longer shows, and waiting for it twice would
+_REPEATS: dict[GridSize, int] = {"quick": 2, "default": 3, "full": 5}
+_POINT_BUDGET_S: dict[GridSize, float] = {"quick": 0.5, "default": 1.5, "full": 12.0}
+_LEAST_REPEATS = 2
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Points, how many clean samples each should get (fewer for steps that would overrun ``point_budget_s``), and the
+    seed of their order."""
+
+    points: tuple[Point, ...]
+    repeats: int
+    point_budget_s: float
+    seed: int
+
+    def wanted(self, step_s: float | None) -> int:
+        """Samples of a point whose step takes ``step_s`` (unknown before its first visit)."""
+        if step_s is None:
+            return self.repeats
+        return max(min(_LEAST_REPEATS, self.repeats), min(self.repeats, int(self.point_budget_s / step_s)))
+
+    def rounds(self) -> Iterator[list[Point]]:
+        """Round after round over all points, each in another order, so that slow drift of the machine spreads over the
+        grid instead of passing for its shape. There are twice as many rounds as repeats: the second half is for points
+        that were disturbed."""
+        for number in range(2 * self.repeats):
+            order = list(self.points)
+            random.Random(f"{self.seed}/{number}").shuffle(order)
+            yield order
+
+
+def make_plan(points: Sequence[Point], options: CalibrateOptions) -> Plan:
+    """The plan of ``options``."""
+    repeats = options.repeats or _REPEATS[options.grid]
+    return Plan(tuple(points), repeats, _POINT_BUDGET_S[options.grid], options.seed)
+
+
+def num_warm_ups(step_s: float | None) -> int:
+    """Untimed steps before a timed one. Each shape is warmed twice at its first visit (the first step is 1.3 to 20
+    times slower) and once at later ones, because other shapes ran in between; long steps need no more than one."""
+    if step_s is None:
+        return 2
+    return 1 if step_s < LONG_STEP_S else 0

@@ -1,0 +1,52 @@
+"""From samples to a profile, and from a profile to the text of its file."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from calibrate.batch_curve import make_batch_curve
+from calibrate.fit import held_out_error, make_table, make_validity, point_medians
+from calibrate.measure import Measurement
+from simserve.step_time.profile_schema import (
+    SCHEMA_VERSION,
+    KvBytes,
+    Profile,
+    Provenance,
+    content_digest,
+    parse_profile,
+)
+
+
+def assemble(
+    name: str, provenance: Provenance, kv_bytes: KvBytes, measurement: Measurement, duration_s: float
+) -> tuple[Profile, str]:
+    """Fit ``measurement`` and make the profile and the text of its file."""
+    medians = point_medians(measurement.samples, provenance.clock)
+    prefill, decode = make_table(medians, "prefill"), make_table(medians, "decode")
+    made = provenance.model_copy(update={"duration_s": round(duration_s, 1), "notes": tuple(measurement.notes)})
+    content: dict[str, Any] = {
+        "schema_version": SCHEMA_VERSION,
+        "name": name,
+        "provenance": made.model_dump(mode="json"),
+        "held_out": held_out_error(medians).model_dump(mode="json"),
+        "validity": make_validity(prefill, decode).model_dump(mode="json"),
+        "kv_bytes_per_token": kv_bytes.model_dump(mode="json"),
+        "batch_curve": make_batch_curve(decode).model_dump(mode="json"),
+        "prefill": prefill.model_dump(mode="json"),
+        "decode": decode.model_dump(mode="json"),
+        "samples": [sample.model_dump(mode="json") for sample in measurement.samples],
+    }
+    content["digest"] = content_digest(content)
+    return parse_profile(content, name), _layout(content) + "\n"
+
+
+def _layout(value: Any, depth: int = 0) -> str:  # noqa: ANN401 - any JSON
+    """JSON with one line per sample or table row, so that files are short and differences readable."""
+    pad, end = "  " * (depth + 1), "  " * depth
+    if isinstance(value, dict) and depth < 2 and value:
+        items = [f"{pad}{json.dumps(key)}: {_layout(item, depth + 1)}" for key, item in value.items()]
+        return "{\n" + ",\n".join(items) + f"\n{end}}}"
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return "[\n" + ",\n".join(pad + json.dumps(item) for item in value) + f"\n{end}]"
+    return json.dumps(value)

@@ -1,0 +1,71 @@
+"""The model, its caches and the instruments, ready to measure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from calibrate.clock import Timer, time_on_cpu, time_on_cuda
+from calibrate.errors import CalibrationError
+from calibrate.forward import Stepper, is_out_of_memory
+from calibrate.grid import Limits, Point, make_grid
+from calibrate.kv_cache import check_kv_bytes, make_caches
+from calibrate.memory import fit_points, free_bytes
+from calibrate.model import ModelSource, build_model
+from calibrate.options import CalibrateOptions
+from calibrate.provenance import make_provenance
+from simserve.step_time.profile_schema import KvBytes, Provenance
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a measurement needs: the points that memory leaves, and how to run and time their steps."""
+
+    provenance: Provenance
+    kv_bytes: KvBytes
+    points: tuple[Point, ...]
+    stepper: Stepper
+    timer: Timer
+    notes: tuple[str, ...]
+
+
+def set_up(source: ModelSource, device: str, dtype: str, options: CalibrateOptions) -> Setup:
+    """Build everything and check the bytes of the KV cache against the formula. Raises ``CalibrationError``."""
+    torch.set_num_threads(options.threads)
+    model = build_model(source, device, dtype, options.attn, options.seed)
+    measured = check_kv_bytes(model, source.spec, dtype)
+    limits = Limits(options.max_batch_size, options.max_context, options.max_prefill_tokens)
+    points, notes = fit_points(make_grid(options.grid, device == "cuda", limits), measured, free_bytes(device))
+    points, stepper, more = _make_stepper(model, source, points, options)
+    return Setup(
+        provenance=make_provenance(source, device, dtype, options),
+        kv_bytes=KvBytes(measured=measured, formula=source.spec.kv_bytes_per_token(dtype)),
+        points=tuple(points),
+        stepper=stepper,
+        timer=time_on_cuda if device == "cuda" else time_on_cpu,
+        notes=tuple(notes + more),
+    )
+
+
+def _make_stepper(
+    model: Any,  # noqa: ANN401 - a torch module
+    source: ModelSource,
+    points: list[Point],
+    options: CalibrateOptions,
+) -> tuple[list[Point], Stepper, list[str]]:
+    """A stepper for the points, or for the smaller half of them as often as memory runs out, and notes that say so."""
+    notes: list[str] = []
+    while points:
+        num_tokens = max(point.cache_tokens for point in points)
+        max_context = max(1, *(point.num_context_tokens for point in points))
+        try:
+            caches = make_caches(options.kv_cache, source.spec, model, num_tokens, max_context)
+            return points, Stepper(model, caches, options.seed), notes
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+        notes.append(f"out of memory for {num_tokens:,} cached tokens: points of more than half of that were left out")
+        points = [point for point in points if point.cache_tokens <= num_tokens // 2]
+    raise CalibrationError("memory: must hold the cache of at least one point; use a smaller model or grid")

@@ -1,0 +1,60 @@
+"""A profile as tables on a terminal."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table as RichTable
+
+from simserve.step_time.profile_schema import BatchCurve, HeldOutError, Profile, Table
+
+
+def show(profile: Profile, console: Console) -> None:
+    """Print both step-time tables, the batch curve with its knee, the KV check and the held-out error."""
+    made = profile.provenance
+    console.print(f"[bold]{profile.name}[/]: {made.model}, {made.dtype}, {made.attention}, on {made.device_name}")
+    console.print(_surface(profile.prefill, "Prefill, ms", "new tokens", per_token=True))
+    console.print(_surface(profile.decode, "Decode step, ms", "batch size", per_token=False))
+    console.print(_curve(profile.batch_curve))
+    kv = profile.kv_bytes_per_token
+    console.print(f"KV cache: {kv.measured:,} bytes per token in its tensors = formula {kv.formula:,}")
+    error = profile.held_out
+    console.print(f"Held-out error: prefill {_error(error.prefill)}; decode {_error(error.decode)}")
+    for note in made.notes:
+        console.print(f"[yellow]note[/]: {note}")
+
+
+def _surface(table: Table, title: str, row_name: str, per_token: bool) -> RichTable:
+    contexts = sorted({context for row in table.rows for context in row.contexts})
+    out = RichTable(title=title, title_justify="left", caption="columns: cached tokens per sequence")
+    out.add_column(row_name, justify="right")
+    for context in contexts:
+        out.add_column(f"{context:,}", justify="right")
+    if per_token:
+        out.add_column("ms/token", justify="right")
+    for row in table.rows:
+        cells = dict(zip(row.contexts, row.seconds, strict=True))
+        texts = [_ms(cells[context]) if context in cells else "" for context in contexts]
+        out.add_row(f"{row.row:,}", *texts, *([_ms(row.seconds[0] / row.row)] if per_token else []))
+    return out
+
+
+def _curve(curve: BatchCurve) -> RichTable:
+    title = f"Batch curve at context {curve.num_context_tokens:,}; knee at batch {curve.knee}"
+    out = RichTable(title=title, title_justify="left", caption="knee: the last doubling that gained √2 in throughput")
+    for name in ("batch size", "step, ms", "tokens/s", "throughput", "latency"):
+        out.add_column(name, justify="right")
+    for point in curve.points:
+        style = "bold green" if point.batch_size == curve.knee else None
+        ratios = f"{point.throughput_ratio:.2f}×", f"{point.latency_ratio:.2f}×"
+        out.add_row(f"{point.batch_size}", _ms(point.seconds), f"{point.tokens_per_s:,.1f}", *ratios, style=style)
+    return out
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:,.1f}" if seconds >= 0.01 else f"{seconds * 1e3:.2f}"
+
+
+def _error(error: HeldOutError) -> str:
+    if error.mean is None or error.p95 is None or error.max is None:
+        return "not measured"
+    return f"mean {error.mean:.1%}, p95 {error.p95:.1%}, max {error.max:.1%} of {error.num_points} points"
