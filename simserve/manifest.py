@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import platform
 import subprocess
-from dataclasses import asdict
 from datetime import datetime
 from importlib import metadata
 from pathlib import Path
@@ -29,8 +28,8 @@ PACKAGES = ("simpy", "numpy", "pandas", "pyarrow", "pydantic", "altair", "vl-con
 def build_manifest(result: RunResult, command: str, started: datetime, wall_time_s: float) -> dict[str, Any]:
     """The content of ``manifest.json``.
 
-    ``command`` is what the user typed. Digests are SHA-256 of the resolved scenario and of all that is known of a
-    step-time model (its measured points included), whatever the layout of their files.
+    ``command`` is what the user typed. Digests are SHA-256: of the resolved scenario, and of a measured profile's
+    content, whatever the layout of their files (null for step times that no profile gives).
     """
     return {
         "kind": KIND,
@@ -92,7 +91,7 @@ def _variant(variant: VariantResult) -> dict[str, Any]:
     return {
         "scenario_digest": scenario_digest(variant.scenario),
         "resolved_scenario": resolved_scenario(variant.scenario),
-        "step_time": {**step_time_entry(variant), "digest": content_digest(asdict(variant.step_time.source))},
+        "step_time": {**step_time_entry(variant), "digest": variant.step_time.source.digest},
     }
 
 

@@ -89,7 +89,8 @@ def test_manifest_says_what_made_the_result(tmp_path):
     assert manifest["versions"]["numpy"] == np.__version__
     assert manifest["seed"] == 0
     assert manifest["resolved_scenario"]["engine"]["kv_cache"]["watermark"] is not None  # defaults are filled in
-    assert len(manifest["scenario_digest"]) == len(manifest["variants"]["slow"]["step_time"]["digest"]) == 64
+    assert len(manifest["scenario_digest"]) == 64
+    assert manifest["variants"]["slow"]["step_time"]["digest"] is None  # a roofline comes from no profile file
     assert str(tmp_path) not in text
     assert str(ROOT) not in text
 

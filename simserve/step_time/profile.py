@@ -73,6 +73,7 @@ def _source(profile: Profile) -> StepTimeSource:
             "an engine's own work per step comes on top; packed prefills and mixed steps are compositions"
         ),
         points=tuple(points),
+        digest=profile.digest,
     )
 
 

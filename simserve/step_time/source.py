@@ -26,7 +26,8 @@ class StepTimeSource:
 
     ``calibrated`` says whether steps of this very model on this very device were timed; ``holdout_mape`` is the mean
     relative error (a share, not percent) on steps that were measured but not fitted, ``None`` where nothing was;
-    ``note`` is one sentence for the reader; ``points`` are the measured steps (empty for a formula).
+    ``note`` is one sentence for the reader; ``points`` are the measured steps (empty for a formula); ``digest``
+    is that of the profile file, ``None`` for a formula.
     """
 
     name: str
@@ -36,3 +37,4 @@ class StepTimeSource:
     holdout_mape: float | None
     note: str
     points: tuple[MeasuredPoint, ...] = ()
+    digest: str | None = None
