@@ -1,0 +1,188 @@
+"""What the page says, before any HTML: header, warnings, table of variants, sections of figures, provenance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from simserve.metrics import timeline
+from simserve.report.aggregate import group_reasons
+from simserve.report.cache import cache_figures
+from simserve.report.comparison import MeasureRow, all_rows, key_rows
+from simserve.report.figure import Figure, Legend, Table
+from simserve.report.headline import Badge, badges, headline, source_sentence
+from simserve.report.latency import latency_figures
+from simserve.report.load import load_figures
+from simserve.report.slots import slot_figures, slot_table
+from simserve.report.style import VariantStyle, variant_styles
+from simserve.report.surface import Surface, surface_figures
+from simserve.report.traffic import traffic_figures, traffic_sentence
+
+if TYPE_CHECKING:
+    from simserve.simulate import RunResult, VariantResult
+
+MAX_REASONS = 20  # listed per variant
+MAX_IDS = 8  # named per reason
+MAX_SURFACES = 4
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page: figures, perhaps a table of its own, with a sentence that says what to look for."""
+
+    id: str
+    title: str
+    intro: str
+    figures: tuple[Figure, ...] = ()
+    table: Table | None = None
+    legend: Legend = ""
+    notes: tuple[str, ...] = ()
+    narrow: bool = False
+
+
+@dataclass(frozen=True)
+class Content:
+    """The whole page."""
+
+    name: str
+    headline: str
+    badges: list[Badge]
+    facts: list[tuple[str, str]]
+    styles: list[VariantStyle]
+    descriptions: dict[str, str]
+    key_rows: list[MeasureRow]
+    all_rows: list[MeasureRow]
+    sections: list[Section]
+    provenance: list[tuple[str, str]]
+
+
+def page_content(result: RunResult, manifest: Mapping[str, Any]) -> Content:
+    """Everything that the template prints, in its order."""
+    variants = result.variants
+    summaries = {name: variant.summary for name, variant in variants.items()}
+    sources = {name: variant.step_time.source for name, variant in variants.items()}
+    slo = result.scenario.slo
+    has_slo = any(getattr(slo, name) is not None for name in ("ttft_s", "tpot_s", "e2e_s"))
+    return Content(
+        name=result.scenario.name,
+        headline=headline(summaries),
+        badges=badges(sources, summaries),
+        facts=_facts(result),
+        styles=variant_styles(variants),
+        descriptions={name: _describe(variant) for name, variant in variants.items()},
+        key_rows=key_rows(summaries, has_slo),
+        all_rows=all_rows(summaries, has_slo),
+        sections=[section for section in _sections(result) if section.figures or section.table or section.notes],
+        provenance=list(_flat(manifest)),
+    )
+
+
+def _facts(result: RunResult) -> list[tuple[str, str]]:
+    models = dict.fromkeys(variant.scenario.model for variant in result.variants.values())
+    steps = dict.fromkeys(source_sentence(variant.step_time.source) for variant in result.variants.values())
+    return [
+        ("model", ", ".join(models)),
+        ("step times", "; ".join(steps)),
+        ("workload", traffic_sentence(result.workload.table)),
+        ("seed", str(result.scenario.seed)),
+    ]
+
+
+def _describe(variant: VariantResult) -> str:
+    """The variant's engine in a few words."""
+    engine = variant.scenario.engine
+    cache = engine.kv_cache
+    reserve = getattr(cache, "reserve", None)
+    kind = f"{cache.allocator} cache" + (f" reserving {reserve}" if reserve else "")
+    return f"{engine.policy}, {kind}, {engine.max_num_seqs} slots"
+
+
+def _sections(result: RunResult) -> Iterator[Section]:
+    styles = variant_styles(result.variants)
+    records = {name: variant.records for name, variant in result.variants.items()}
+    summaries = {name: variant.summary for name, variant in result.variants.items()}
+    timelines = {name: timeline(record) for name, record in records.items()}
+    latency = latency_figures(styles, records, summaries, result.scenario.slo)
+    yield Section("latency", "Latency", _INTRO["latency"], tuple(latency), legend="variants")
+    load = load_figures(styles, timelines, summaries)
+    yield Section("load", "Over time", _INTRO["load"], tuple(load), legend="variants")
+    yield Section("cache", "Cache", _INTRO["cache"], tuple(cache_figures(styles, timelines, summaries)), legend="cache")
+    slots, left_out = slot_figures(styles, records)
+    yield Section(
+        "slots",
+        "Slots",
+        _INTRO["slots"],
+        tuple(slots),
+        slot_table(styles, records),
+        "slots" if slots else "",
+        (left_out,) if left_out else (),
+    )
+    yield _steps(result)
+    traffic = tuple(traffic_figures(result.workload.table))
+    yield Section("workload", "Workload", _INTRO["workload"], traffic, notes=tuple(result.workload.notes))
+    yield _refused(result)
+
+
+def _steps(result: RunResult) -> Section:
+    surfaces = _surfaces(result)
+    figures = [figure for surface in surfaces[:MAX_SURFACES] for figure in surface_figures(surface)]
+    notes = [f"{surface.source.name}: {surface.source.note}" for surface in surfaces if surface.source.note]
+    if len(surfaces) > MAX_SURFACES:
+        notes.append(f"Drawn for the first {MAX_SURFACES} of {len(surfaces)} step-time models.")
+    return Section("step-times", "Step times", _INTRO["step-times"], tuple(figures), notes=tuple(notes), narrow=True)
+
+
+def _surfaces(result: RunResult) -> list[Surface]:
+    """One per step-time model, over the range that the variants that used it needed."""
+    users: dict[tuple[str, ...], list[VariantResult]] = {}
+    for variant in result.variants.values():
+        source = variant.step_time.source
+        users.setdefault((source.kind, source.name, source.device, variant.scenario.model), []).append(variant)
+    table = result.workload.table
+    longest = int((table.num_prompt_tokens + table.num_output_tokens).max(initial=1))
+    surfaces = []
+    for i, variants in enumerate(users.values()):
+        spans = [variant.records.spans.columns() for variant in variants]
+        rows = max(int(columns["num_decodes"].max(initial=1)) for columns in spans)
+        prefill = max(int(columns["num_prefill_tokens"].max(initial=1)) for columns in spans)
+        step_time = variants[0].step_time
+        surfaces.append(Surface(f"m{i}", step_time, step_time.source, longest, rows, prefill))
+    return surfaces
+
+
+def _refused(result: RunResult) -> Section:
+    rows = []
+    for name, variant in result.variants.items():
+        groups = group_reasons(variant.records.requests.reject_reason)
+        for reason, ids in groups[:MAX_REASONS]:
+            more = f" and {len(ids) - MAX_IDS:,} more" if len(ids) > MAX_IDS else ""
+            rows.append((name, reason, f"{len(ids):,}", ", ".join(map(str, ids[:MAX_IDS])) + more))
+        if len(groups) > MAX_REASONS:
+            rows.append((name, f"{len(groups) - MAX_REASONS} other reasons", "", ""))
+    table = Table(("variant", "reason (the first of its kind)", "requests", "ids"), tuple(rows)) if rows else None
+    return Section("rejected", "Requests turned away", _INTRO["rejected"], table=table)
+
+
+def _flat(value: object, path: str = "") -> Iterator[tuple[str, str]]:
+    """Leaves of the manifest as (dotted path, text)."""
+    if isinstance(value, Mapping) and value:
+        for key, child in value.items():
+            yield from _flat(child, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, list | tuple):
+        yield path, ", ".join(map(str, value)) or "–"
+    else:
+        yield path, "–" if value is None else str(value)
+
+
+_INTRO = {
+    "latency": "Each curve says which share of the requests was served at least that fast: further left is better, and "
+    "a steep curve treats everyone alike. Point at a chart to compare the variants at one share.",
+    "load": "All variants meet the same requests on the same clock; a curve ends when its last answer is delivered.",
+    "cache": "The same bytes for every variant. What is hatched is held or blocked without holding a token.",
+    "slots": "One row per slot: who sat in it, and whether that request was being prefilled, was producing tokens, or "
+    "had finished and waited for the rest of its batch.",
+    "step-times": "Curves are what the simulation used; marks are steps that were measured.",
+    "workload": "What arrived, the same for every variant.",
+    "rejected": "These can never be served under the limits given, so they are refused when they arrive.",
+}
