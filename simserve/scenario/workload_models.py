@@ -130,7 +130,8 @@ class GeneratedWorkload(Strict):
 
 def _named_file(value: object) -> object:
     if value is None or value == "":
-        raise ValueError("name the trace file, here or on the command line: --set workload.trace=FILE")
+        got = "null" if value is None else "empty text"
+        raise ValueError(f"must name the trace file (got {got}); give it by --set workload.trace=FILE")
     return value
 
 

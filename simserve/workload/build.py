@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from simserve.errors import TraceError
 from simserve.request import IntColumn, RequestTable
 from simserve.scenario.workload_models import GeneratedWorkload, TraceWorkload, WorkloadConfig
 from simserve.workload.generate import arrival_times_ns, lengths
+from simserve.workload.refusal import refusal
 from simserve.workload.timestamps import NS_PER_S
 from simserve.workload.trace import MAX_SPAN_S, UNDECLARED, read_trace
 
@@ -65,9 +65,7 @@ def _rescaled(arrival_ns: IntColumn, rate_scale: float, where: str) -> IntColumn
         return arrival_ns
     scaled = arrival_ns / rate_scale
     if scaled[-1] > MAX_SPAN_S * NS_PER_S:
-        raise TraceError(
-            f"{where}: must span at most {MAX_SPAN_S:,} seconds after workload.rate_scale ({rate_scale:g})"
-        )
+        raise refusal(where, f"must span at most {MAX_SPAN_S:,} seconds after workload.rate_scale ({rate_scale:g})")
     return np.rint(scaled).astype(np.int64)
 
 
@@ -77,5 +75,5 @@ def _declared(declared: IntColumn, num_output_tokens: IntColumn, default: int | 
     fallback = int(num_output_tokens.max()) if default is None else default
     declared = np.where(declared == UNDECLARED, fallback, declared)
     num_raised = int((declared < num_output_tokens).sum())
-    raised = f"{num_raised:,} declared maxima were below the true output length: raised to it"
+    raised = f"{num_raised:,} of {len(declared):,} declared maxima were below the true output length: raised to it"
     return np.maximum(declared, num_output_tokens), [raised] if num_raised else []

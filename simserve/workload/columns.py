@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from simserve.errors import TraceError
 from simserve.request import IntColumn
+from simserve.workload.refusal import refusal
 
 MAX_LENGTH = 2**31 - 1
 
@@ -44,8 +44,11 @@ class Column:
 
     def text(self) -> pd.Series[str]:
         """The values as text without spaces around, empty where there is none."""
-        blank = self.data.isna()
-        return self.data.astype(str).mask(blank, "").str.strip()
+        try:
+            text = self.data.astype(str)
+        except UnicodeDecodeError:  # a parquet column of bytes
+            text = self.data.map(repr).astype(str)
+        return text.mask(self.data.isna(), "").str.strip()
 
     def is_missing(self) -> npt.NDArray[np.bool_]:
         """Rows without a value: null, or an empty cell. Text such as NaN is a value, and a wrong one."""
@@ -60,5 +63,5 @@ class Column:
         value = str(self.data.iloc[row])
         shown = repr(value if len(value) <= 40 else value[:37] + "…") if value else "an empty cell"
         num_others = int((~fits).sum()) - 1
-        others = f", and {num_others:,} more rows" if num_others else ""
-        raise TraceError(f"{self.where}: row {row + 1:,}: {self.name}: {rule} (got {shown}{others})")
+        others = f", and {num_others:,} more" if num_others else ""
+        raise refusal(self.where, f"row {row + 1:,}: {self.name}: {rule} (got {shown}{others})")

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from simserve.errors import TraceError
-from simserve.scenario.messages import printable
+from simserve.workload.refusal import refusal
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ def choose_dialect(found: Sequence[str], name: str, where: str) -> Dialect:
     best = max(hits, key=hits.__getitem__)
     if hits[best] < 2:
         known = "; ".join(f"{each.name} ({', '.join(each.columns.values())})" for each in DIALECTS.values())
-        raise TraceError(f"{where}: must have the columns of a known format: {known} (found: {_shown(found)})")
+        raise refusal(where, f"must have the columns of a known format: {known} (found: {_shown(found)})")
     return DIALECTS[best]
 
 
@@ -57,12 +56,12 @@ def match_columns(found: Sequence[str], dialect: Dialect, where: str) -> dict[st
         by_fold.setdefault(fold(column), []).append(column)
     missing = [column for column in dialect.columns.values() if fold(column) not in by_fold]
     if missing:
-        raise TraceError(f"{where}: {_missing(missing, found, dialect)}")
+        raise refusal(where, _missing(missing, found, dialect))
     wanted = {**dialect.columns, **dialect.optional}
     for column in wanted.values():
         if len(by_fold.get(fold(column), [])) > 1:
             twice = " and ".join(map(repr, by_fold[fold(column)]))
-            raise TraceError(f"{where}: must have one column {column!r} (got {twice})")
+            raise refusal(where, f"must have one column {column!r} (got {twice})")
     return {word: by_fold[fold(column)][0] for word, column in wanted.items() if fold(column) in by_fold}
 
 
@@ -72,7 +71,7 @@ def fold(column: str) -> str:
 
 
 def _shown(found: Sequence[str]) -> str:
-    return printable(", ".join(column[:40] for column in found[:12]) + (", …" if len(found) > 12 else ""))
+    return ", ".join(column[:40] for column in found[:12]) + (", …" if len(found) > 12 else "")
 
 
 def _missing(missing: Sequence[str], found: Sequence[str], dialect: Dialect) -> str:

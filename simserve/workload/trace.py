@@ -9,10 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from simserve.errors import TraceError
 from simserve.request import IntColumn
+from simserve.scenario.messages import printable
 from simserve.workload.columns import Column
 from simserve.workload.dialects import Dialect, choose_dialect, match_columns
+from simserve.workload.refusal import refusal
 from simserve.workload.timestamps import NS_PER_S, datetimes_ns, seconds_ns
 from simserve.workload.trace_file import read_columns
 
@@ -47,7 +48,7 @@ def read_trace(path: Path, format_name: str = "auto") -> Trace:
     dialect = choose_dialect(found, format_name, where)
     names = match_columns(found, dialect, where)
     if frame.empty:
-        raise TraceError(f"{where}: has a header and no rows; a trace needs at least one request")
+        raise refusal(where, "has a header and no rows; a trace needs at least one request")
     columns = {word: Column(where, name, frame[name]) for word, name in names.items()}
     ignored = ", ".join(name[:40] for name in found if name not in names.values())
     return _in_order(_parsed(columns, dialect), where, [f"columns not used: {ignored}"] if ignored else [])
@@ -77,20 +78,21 @@ def _in_order(data: pd.DataFrame, where: str, notes: list[str]) -> Trace:
     _note(notes, without_prompt, "without prompt tokens left out")
     kept = data[~(without_output | without_prompt)]
     if kept.empty:
-        raise TraceError(f"{where}: has no request left: all {len(data):,} rows lack output or prompt tokens")
-    _note(notes, kept.duplicated().to_numpy(), "that repeat an earlier one kept")
+        raise refusal(where, f"has no request left: each of its {len(data):,} rows lacks output or prompt tokens")
+    _note(notes, kept.duplicated().to_numpy(), "repeating an earlier one kept")
     times = kept["arrival_ns"].to_numpy()
     if int(times.max()) - int(times.min()) > MAX_SPAN_S * NS_PER_S:
         first, last = int(times.argmin()), int(times.argmax())
-        raise TraceError(
-            f"{where}: must span at most {MAX_SPAN_S:,} seconds, but rows {kept.index[first] + 1:,} and "
-            f"{kept.index[last] + 1:,} are further apart; look for a wrong date"
+        raise refusal(
+            where,
+            f"must span at most {MAX_SPAN_S:,} seconds, but rows {kept.index[first] + 1:,} and "
+            f"{kept.index[last] + 1:,} are further apart; look for a wrong date",
         )
     _note(notes, np.diff(times, prepend=times[0]) < 0, "earlier than the row before: sorted by arrival")
     order = np.argsort(times, kind="stable")
     ordered = {str(name): kept[name].to_numpy()[order] for name in kept.columns}
     ordered["arrival_ns"] = ordered["arrival_ns"] - ordered["arrival_ns"][0]
-    return Trace(**ordered, notes=tuple(f"{where}: {note}" for note in notes))
+    return Trace(**ordered, notes=tuple(printable(f"{where}: {note}") for note in notes))
 
 
 def _note(notes: list[str], rows: npt.NDArray[np.bool_], what: str) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from simserve.errors import TraceError
+from simserve.workload.refusal import refusal
 
 MAX_BYTES = 2 * 2**30  # unpacked; an hour of the largest public traces is under 100 MB
 _PACKED = {b"PK\x03\x04": "a zip archive", b"\x28\xb5\x2f\xfd": "zstd-compressed", b"BZh": "bzip2-compressed"}
@@ -26,17 +26,17 @@ def read_columns(path: Path) -> pd.DataFrame:
     raw = _read_bytes(path)
     packed = next((kind for magic, kind in _PACKED.items() if raw.startswith(magic)), None)
     if packed:
-        raise TraceError(f"{path.name}: is {packed}; unpack it, or use gzip")
+        raise refusal(path.name, f"is {packed}; unpack it, or use gzip")
     if raw.startswith(b"PAR1"):
         return _parquet(raw, path.name)
     try:
         text = raw.decode("utf-8-sig").strip()
     except UnicodeDecodeError as error:
-        raise TraceError(f"{path.name}: must be csv, jsonl or parquet (byte {error.start:,} is no text)") from None
+        raise refusal(path.name, f"must be csv, jsonl or parquet (byte {error.start:,} is no text)") from None
     if not text:
-        raise TraceError(f"{path.name}: is empty; a trace needs at least one request")
+        raise refusal(path.name, "is empty; a trace needs at least one request")
     if text.startswith("["):
-        raise TraceError(f"{path.name}: must hold one JSON object per line (got a JSON array)")
+        raise refusal(path.name, "must hold one JSON object per line (got a JSON array)")
     return _jsonl(text, path.name) if text.startswith("{") else _csv(text, path.name)
 
 
@@ -44,23 +44,23 @@ def _read_bytes(path: Path) -> bytes:
     """The file's bytes, unpacked if it is gzip."""
     try:
         if path.exists() and not path.is_file():
-            raise TraceError(f"{path}: must be a file (got a {'folder' if path.is_dir() else 'device or pipe'})")
+            raise refusal(path, f"must be a file (got a {'folder' if path.is_dir() else 'device or pipe'})")
         with path.open("rb") as file:
             is_gzip = file.read(2) == b"\x1f\x8b"
         with gzip.open(path) if is_gzip else path.open("rb") as stream:
             raw = stream.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        raise TraceError(f"{path}: no such file; name the trace by --set workload.trace=FILE") from None
+        raise refusal(path, "no such file; name the trace by --set workload.trace=FILE") from None
     except EOFError:
-        raise TraceError(f"{path.name}: is a truncated gzip file; fetch it again") from None
+        raise refusal(path.name, "is a truncated gzip file; fetch it again") from None
     except (gzip.BadGzipFile, zlib.error) as error:
-        raise TraceError(f"{path.name}: is a damaged gzip file ({error})") from None
+        raise refusal(path.name, f"is a damaged gzip file ({error})") from None
     except OSError as error:
-        raise TraceError(f"{path}: cannot be read ({error.strerror or error})") from None
+        raise refusal(path, f"cannot be read ({error.strerror or error})") from None
     except ValueError:
-        raise TraceError(f"{str(path)!r}: cannot be a file's name") from None
+        raise refusal(path, "cannot be a file's name") from None
     if len(raw) > MAX_BYTES:
-        raise TraceError(f"{path.name}: must be at most {MAX_BYTES // 2**30} GiB, unpacked; split it")
+        raise refusal(path.name, f"must be at most {MAX_BYTES // 2**30} GiB, unpacked; split it")
     return raw
 
 
@@ -71,9 +71,9 @@ def _csv(text: str, where: str) -> pd.DataFrame:
         header = next(csv.reader(io.StringIO(text[:100_000], newline="")))
         frame = pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False, skipinitialspace=True)
     except (pd.errors.ParserError, pd.errors.EmptyDataError, csv.Error) as error:
-        raise TraceError(f"{where}: is not valid csv ({_short(error)})") from None
+        raise refusal(where, f"is not valid csv ({_short(error)})") from None
     if not isinstance(frame.index, pd.RangeIndex) or len(header) != len(frame.columns):
-        raise TraceError(f"{where}: rows must have as many fields as the header's {len(header)} (got more)")
+        raise refusal(where, f"rows must have as many fields as the header's {len(header)} (got more)")
     return frame.set_axis([name.strip() for name in header], axis="columns")
 
 
@@ -97,9 +97,9 @@ def _json_object(line: str, where: str) -> dict[str, object]:
         row, end = _DECODE(line)
     except (ValueError, RecursionError) as error:
         reason = "nests too deep" if isinstance(error, RecursionError) else _short(error)
-        raise TraceError(f"{where}: is not valid JSON ({reason})") from None
+        raise refusal(where, f"is not valid JSON ({reason})") from None
     if end != len(line) or not isinstance(row, dict):
-        raise TraceError(f"{where}: must be one JSON object")
+        raise refusal(where, "must be one JSON object")
     for name, value in row.items():
         if type(value) is list:
             row[name] = "a list"
@@ -111,7 +111,7 @@ def _parquet(raw: bytes, where: str) -> pd.DataFrame:
         frame = pd.read_parquet(io.BytesIO(raw), engine="pyarrow")
         return frame.reset_index(drop=frame.index.names == [None]).rename(columns=str)
     except Exception as error:  # pyarrow raises a dozen kinds on damaged bytes, OSError and TypeError among them
-        raise TraceError(f"{where}: is not a readable parquet file ({_short(error)})") from None
+        raise refusal(where, f"is not a readable parquet file ({_short(error)})") from None
 
 
 def _short(error: Exception) -> str:
