@@ -127,12 +127,12 @@ class Table(_Strict):
 
 
 class HeldOutError(_Strict):
-    """Relative errors |predicted − measured| / measured on points that were not fitted, as shares."""
+    """Relative errors |predicted − measured| / measured on points that were not fitted, as shares; null if none."""
 
     num_points: Count
-    mean: Share
-    p95: Share
-    max: Share
+    mean: Share | None
+    p95: Share | None
+    max: Share | None
 
 
 class HeldOut(_Strict):
@@ -228,11 +228,9 @@ def load_profile(name_or_path: str | Path, model: object | None = None) -> Profi
 def parse_profile(content: dict[str, Any], where: str) -> Profile:
     """Check the content of a profile file; ``where`` is what messages call it. Raises ``ProfileError``."""
     version = content.get("schema_version")
-    if version != SCHEMA_VERSION:
-        remedy = (
-            "calibrate again" if isinstance(version, int) and version < SCHEMA_VERSION else "see `simserve calibrate`"
-        )
-        raise ProfileError(f"{where}: schema_version: must be {SCHEMA_VERSION} (got {version!r}); {remedy}")
+    if type(version) is not int or version != SCHEMA_VERSION:
+        rule = f"must be {SCHEMA_VERSION} (got {version!r}); calibrate again with this version"
+        raise ProfileError(f"{where}: schema_version: {rule}")
     try:
         # Through JSON, because strict types make a tuple only of a JSON array.
         profile = Profile.model_validate_json(json.dumps(content))
@@ -240,7 +238,8 @@ def parse_profile(content: dict[str, Any], where: str) -> Profile:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
         more = f" and {error.error_count() - 1} more" if error.error_count() > 1 else ""
-        raise ProfileError(f"{where}: {place}: {first['msg']}{more}; profiles are measured, not written") from error
+        rule = first["msg"].removeprefix("Value error, ")
+        raise ProfileError(f"{where}: {place}: {rule}{more}; profiles are measured, not written") from error
     if profile.digest != content_digest(content):
         rule = "does not match the content, which was changed after it was measured"
         raise ProfileError(f"{where}: digest: {rule} (got {profile.digest[:12]}…); calibrate again")
