@@ -91,6 +91,20 @@ def test_a_trace_replaces_a_generator_and_back(tmp_path: Path, monkeypatch: pyte
     assert isinstance(back.workload, GeneratedWorkload)
 
 
+def test_paths_on_the_command_line_start_from_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model or profile that exists there is found there, ``~`` is home, and catalogue names stay names."""
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "config.json").write_text("{}")
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("HOME", "/home/someone")
+    assert load(tmp_path, SMALL, "model=config.json").model == str(tmp_path / "here" / "config.json")
+    assert load(tmp_path, SMALL, "model=meta-llama/Llama-3.1-8B").model == "meta-llama/Llama-3.1-8B"
+    traced = load(tmp_path, SMALL, "workload={trace: ~/t.csv}").workload
+    assert traced == TraceWorkload(trace="/home/someone/t.csv")
+
+
 def test_swap_is_dropped_with_its_preemption(tmp_path: Path) -> None:
     """Comparing swap with recompute takes a one-key variant, not one that also unsets the swap space."""
     swap = {"preemption": "swap", "swap": {"space": "4GiB", "bandwidth_bytes_per_s": 1e10}}

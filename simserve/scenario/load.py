@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -73,7 +74,7 @@ def _anchored(value: object, keys: KeyPath) -> object:
         return {key: _anchored(inner, (*keys, key)) for key, inner in value.items()}
     if keys in _PATHS and isinstance(value, str) and value:
         must_be_file = keys == ("workload", "trace")
-        here = Path.cwd() / value
+        here = Path.cwd() / os.path.expanduser(value)
         return str(here) if must_be_file or (("/" in value or value.endswith(".json")) and _exists(here)) else value
     return value
 
