@@ -1,0 +1,75 @@
+"""Laws over every section that comes in kinds: step time, workload, arrivals, lengths, policy, allocator."""
+
+from typing import Any
+
+import pytest
+
+from simserve.errors import ScenarioError
+from simserve.scenario import parse_scenario
+from simserve.scenario.kinds import CHOICES
+from simserve.scenario.merge import merge
+from tests.scenario_builders import SMALL
+
+# The least that each kind needs: written out here, so that a kind added without a test is noticed.
+LEAST: dict[str, dict[str, dict[str, Any]]] = {
+    "step_time": {"profile": {"profile": "p"}, "roofline": {"roofline": "h100-sxm"}},
+    "workload": {"trace": {"trace": "t.csv"}, "generated": SMALL["workload"]},
+    "workload.arrivals": {
+        "poisson": {"process": "poisson", "rate_rps": 2.0},
+        "gamma": {"process": "gamma", "rate_rps": 2.0, "cv": 2.0},
+        "constant": {"process": "constant", "rate_rps": 2.0},
+        "all_at_once": {"process": "all_at_once"},
+    },
+    "workload.prompt_tokens": {
+        "fixed": {"fixed": 3},
+        "uniform": {"uniform": {"low": 1, "high": 2}},
+        "lognormal": {"lognormal": {"mean": 9.0, "sigma": 1.0}},
+        "values": {"values": [1]},
+    },
+    "engine": {
+        policy: {"policy": policy, "max_num_seqs": 4, "kv_cache": {"allocator": "paged", "num_blocks": 64}}
+        for policy in ("static", "continuous", "chunked")
+    },
+    "engine.kv_cache": {allocator: {"allocator": allocator, "num_blocks": 64} for allocator in ("paged", "contiguous")},
+}
+LEAST["workload.output_tokens"] = LEAST["workload.prompt_tokens"]
+
+
+def nested(where: str, section: dict[str, Any]) -> dict[str, Any]:
+    for key in reversed(where.split(".")):
+        section = {key: section}
+    return section
+
+
+def pairs() -> list[tuple[str, str, str]]:
+    return [(where, old, new) for where, kinds in LEAST.items() for old in kinds for new in kinds if old != new]
+
+
+def test_every_kind_is_known_here() -> None:
+    """The table above lists the sections and kinds that there are."""
+    assert {".".join(map(str, path)): set(choice.kinds) for path, choice in CHOICES.items()} == {
+        where: set(kinds) for where, kinds in LEAST.items()
+    }
+
+
+@pytest.mark.parametrize(("where", "old", "new"), pairs())
+def test_an_override_of_another_kind_needs_no_clean_up(where: str, old: str, new: str) -> None:
+    """Law: a valid scenario of one kind, with the least of another kind laid over it, is valid and of that kind."""
+    base = merge(SMALL, nested(where, LEAST[where][old]))
+    parse_scenario(base)
+    scenario: object = parse_scenario(merge(base, nested(where, LEAST[where][new])))
+    for key in where.split("."):
+        scenario = getattr(scenario, key)
+    assert type(scenario) is CHOICES[tuple(where.split("."))].kinds[new]
+
+
+@pytest.mark.parametrize(("where", "other", "kind"), pairs())
+def test_a_key_of_another_kind_names_its_owner(where: str, other: str, kind: str) -> None:
+    """Law: each key that only other kinds know is refused in this one, with its owners named."""
+    choice = CHOICES[tuple(where.split("."))]
+    marks = {choice.mark(each) for each in choice.kinds} if choice.key is None else {choice.key}
+    for key in sorted(choice.keys(other) - choice.keys(kind) - marks):
+        section = merge(SMALL, nested(where, LEAST[where][kind]))
+        section = merge(section, nested(where, {key: 1}))
+        with pytest.raises(ScenarioError, match=rf"^s: {where}: {key!r} belongs to .*\b{other}\b.*{kind}\)"):
+            parse_scenario(section, "s")
