@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 
+import numpy as np
 import pytest
 from hypothesis import example, given, settings
 
-from simserve.records import FINISHED, REJECTED, Records
+from simserve.records import FINISHED, REJECTED, Records, itl_bin
+from simserve.step_time.stretch import NS_PER_S
 from tests.builders import run_engine, skewed64
 from tests.reference import Reference
 from tests.reference_types import Seq, Settings, Step
@@ -91,11 +93,22 @@ def assert_memory_agrees(span: dict[str, int], step: Step) -> None:
     assert span["kv_external"] == step.external_tokens
 
 
+def assert_gaps_agree(records: Records, reference: Reference) -> None:
+    """The histogram of inter-token gaps, value by value, to one bin (the clock rounds to whole nanoseconds)."""
+    gaps = [(b - a) / NS_PER_S for seq in reference.seqs for a, b in itertools.pairwise(seq.token_ns)]
+    expected = np.array(sorted(itl_bin(gap) for gap in gaps), np.int64)
+    found = np.repeat(np.arange(len(records.itl_counts)), records.itl_counts)
+    assert len(found) == len(expected)
+    assert not len(found) or np.abs(found - expected).max() <= 1
+    assert records.itl_max_s == pytest.approx(max(gaps, default=0.0), abs=2e-9)
+
+
 def check(case: Case, fast_forward: bool = True) -> None:
     reference = Reference(case.table, case.settings, case.step_time).run()
     records = run_engine(case.table, case.settings, case.step_time, fast_forward)
     assert_requests_agree(records, reference)
     assert_totals_agree(records, reference)
+    assert_gaps_agree(records, reference)
     assert_spans_agree(records, reference)
 
 

@@ -1,0 +1,219 @@
+"""The numbered laws of the engine, under random workloads, policies, allocators and clocks.
+
+They hold for any correct engine, so nothing here knows how this one works: only records, and what a policy was asked.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from simserve.kv_cache import ContiguousAllocator, PagedAllocator
+from simserve.records import FINISHED, NEVER, REJECTED, Records
+from simserve.request import Request, Sequence
+from tests.builders import build_scheduler, run_engine
+from tests.reference_types import Settings
+from tests.step_times import ConstantStepTime
+from tests.strategies import MS, Case, cases, table_of
+from tests.watched import WatchedScheduler
+
+run_briefly = settings(max_examples=100, deadline=None)
+
+
+def run(case: Case, **more) -> Records:
+    return run_engine(case.table, case.settings, case.step_time, **more)
+
+
+def everything(records: Records) -> dict[str, bytes]:
+    """All that was recorded, as bytes."""
+    requests = records.requests
+    columns = {f.name: getattr(requests, f.name) for f in dataclasses.fields(requests) if f.name not in ("table",)}
+    found = {name: np.asarray(column).tobytes() for name, column in columns.items() if name != "reject_reason"}
+    found["reject_reason"] = repr(sorted(requests.reject_reason.items())).encode()
+    for part in ("spans", "occupancy"):
+        found |= {f"{part}.{name}": column.tobytes() for name, column in getattr(records, part).columns().items()}
+    found["itl_counts"] = records.itl_counts.tobytes()
+    scalars = [f.name for f in dataclasses.fields(records) if isinstance(getattr(records, f.name), int | float)]
+    return found | {name: repr(getattr(records, name)).encode() for name in scalars}
+
+
+@run_briefly
+@given(cases())
+def test_every_request_is_somewhere_at_every_decision(case):
+    """INV-1: at every decision, arrived = finished + rejected + waiting + running; at the end, nobody is left."""
+    records = run(case)
+    requests, spans = records.requests, records.spans.columns()
+    for now, waiting, running in zip(
+        spans["begin_ns"], spans["num_waiting_begin"], spans["num_running_begin"], strict=True
+    ):
+        ended = ((requests.end_ns != NEVER) & (requests.end_ns <= now)).sum()
+        assert (case.table.arrival_ns <= now).sum() == ended + waiting + running
+    assert np.isin(requests.status, (FINISHED, REJECTED)).all()
+
+
+@run_briefly
+@given(cases())
+def test_blocks_are_free_or_held_by_one_and_all_free_at_the_end(case):
+    """INV-2: at every decision free + held = total, no block stands in two tables, and at the end all are free."""
+    watched = WatchedScheduler(build_scheduler(case.settings))
+    run(case, scheduler=watched)
+    watched.assert_memory_adds_up()
+    assert all(not held for held in watched.held_now().values())
+
+
+@run_briefly
+@given(cases())
+def test_nothing_happens_before_its_cause(case):
+    """INV-3: arrival ≤ first scheduled < first token ≤ last token ≤ end, and spans follow one another."""
+    records = run(case)
+    r, done = records.requests, records.requests.status == FINISHED
+    stages = [case.table.arrival_ns, r.first_scheduled_ns, r.first_token_ns, r.last_token_ns, r.end_ns]
+    arrival, scheduled, first, last, end = (column[done] for column in stages)
+    assert (arrival <= scheduled).all()
+    assert (scheduled < first).all()
+    assert (first <= last).all()
+    assert ((last - first) >= case.table.num_output_tokens[done] - 1).all()  # a step takes time
+    assert (last <= end).all()
+    spans = records.spans.columns()
+    assert (spans["begin_ns"] <= spans["end_ns"]).all()
+    assert (spans["end_ns"][:-1] == spans["begin_ns"][1:]).all()
+
+
+@run_briefly
+@given(cases())
+def test_the_engine_idles_only_when_the_policy_says_so(case):
+    """INV-4: time is either in a step or in a gap for which the policy scheduled nothing; a policy that never waits
+    on purpose leaves nobody waiting in such a gap."""
+    watched = WatchedScheduler(build_scheduler(case.settings))
+    spans = run(case, scheduler=watched).spans.columns()
+    idle = spans["num_steps"] == 0
+    assert set(spans["begin_ns"][idle].tolist()) <= set(watched.idle_times_ns)
+    if case.settings.policy != "static":
+        assert not spans["num_waiting_begin"][idle].any()
+
+
+@run_briefly
+@given(cases())
+def test_tokens_are_conserved(case):
+    """INV-5: emitted is what the finished asked for; computed = prompts + emitted − one per request + recomputed."""
+    records = run(case)
+    r, done = records.requests, records.requests.status == FINISHED
+    emitted = int(case.table.num_output_tokens[done].sum())
+    assert (r.num_emitted_tokens[done] == case.table.num_output_tokens[done]).all()
+    assert not r.num_emitted_tokens[~done].any()
+    assert records.spans.columns()["num_emitted_tokens"].sum() == emitted
+    prompts = int(case.table.num_prompt_tokens[done].sum())
+    assert records.num_recomputed_tokens == r.num_recomputed_tokens.sum()
+    assert records.num_computed_tokens == prompts + emitted - done.sum() + records.num_recomputed_tokens
+    assert records.itl_counts.sum() == emitted - done.sum()  # one gap between each two tokens
+
+
+@run_briefly
+@given(cases())
+def test_limits_hold_in_every_batch(case):
+    """INV-6: rows ≤ max_num_seqs, tokens ≤ max_num_batched_tokens, cache ≤ its capacity."""
+    watched = WatchedScheduler(build_scheduler(case.settings))
+    records = run(case, scheduler=watched)
+    s = case.settings
+    assert all(1 <= batch.num_seqs <= s.max_num_seqs for batch in watched.batches)
+    assert all(1 <= batch.num_batched_tokens <= s.max_num_batched_tokens for batch in watched.batches)
+    spans = records.spans.columns()
+    for when in ("begin", "end"):
+        parts = [spans[f"{name}_{when}"] for name in ("kv_used", "kv_reserved_unused", "kv_internal")]
+        assert all((part >= 0).all() for part in parts)
+        assert (sum(parts) <= records.capacity_tokens).all()
+
+
+@run_briefly
+@given(cases())
+def test_the_same_run_gives_the_same_bytes(case):
+    """INV-7, first half: determinism."""
+    assert everything(run(case)) == everything(run(case))
+
+
+@settings(max_examples=250, deadline=None)
+@given(cases())
+def test_fast_forward_changes_nothing(case):
+    """INV-7, second half: on = off, bit for bit, on every column, histogram and counter."""
+    assert everything(run(case, fast_forward=True)) == everything(run(case, fast_forward=False))
+
+
+@run_briefly
+@given(cases(tight=True, allocator="paged"))
+def test_fast_forward_changes_nothing_under_memory_pressure(case):
+    """INV-7, second half, where preemptions cut the stretches."""
+    assert everything(run(case, fast_forward=True)) == everything(run(case, fast_forward=False))
+
+
+@run_briefly
+@given(cases())
+def test_littles_law_is_exact(case):
+    """INV-8: ∫ (waiting + running) dt as counted = Σ (end − arrival), in integers."""
+    records = run(case)
+    r = records.requests
+    assert records.in_system_ns == int((r.end_ns - case.table.arrival_ns).sum())
+
+
+@run_briefly
+@given(cases(tight=True))
+def test_every_admitted_request_ends(case):
+    """INV-9: under a cache barely larger than one request, all that was accepted finishes, each step computing
+    something; nothing that fits is rejected."""
+    records = run(case)
+    accepted = records.requests.status != REJECTED
+    assert (records.requests.status[accepted] == FINISHED).all()
+    assert records.num_steps <= records.num_computed_tokens
+    assert records.num_preemptions <= records.num_computed_tokens
+
+
+@pytest.mark.parametrize(("policy", "slack_ns"), [("chunked", 0), ("continuous", None)])
+@run_briefly
+@given(st.data())
+def test_continuous_finishes_nobody_later_than_static(policy, slack_ns, data):
+    """INV-10, first half: constant steps, free prefill, FCFS, unlimited cache, arrivals on step boundaries. (A policy
+    that prefills alone has free prefills of 1 ns, the clock's tick: its slack is one tick per prefill before.)"""
+    n = data.draw(st.integers(1, 12))
+    lengths = st.lists(st.integers(1, 12), min_size=n, max_size=n)
+    arrivals = np.cumsum(data.draw(st.lists(st.sampled_from([0, 0, 1, 5]), min_size=n, max_size=n))) * MS
+    table = table_of(arrivals.tolist(), data.draw(lengths), data.draw(lengths))
+    slots = data.draw(st.integers(1, 4))
+    s = Settings("static", "paged", slots, 10_000, 100, num_blocks=10_000)
+    step_time = FreePrefill() if policy == "continuous" else ConstantStepTime(0.001)
+    static_end = run_engine(table, s, step_time).requests.last_token_ns
+    end = run_engine(table, dataclasses.replace(s, policy=policy), step_time).requests.last_token_ns
+    assert (end <= static_end + (n if slack_ns is None else slack_ns)).all()
+
+
+class FreePrefill(ConstantStepTime):
+    """Decode steps of 1 ms; a prefill takes the clock's tick."""
+
+    def __init__(self) -> None:
+        super().__init__(0.001)
+
+    def ramp(self, batch, step):
+        ramp = super().ramp(batch, step)
+        return ramp if batch.num_decodes else ramp._replace(first_s=1e-9)
+
+
+@run_briefly
+@given(
+    capacity=st.integers(1, 100),
+    reserve=st.sampled_from(["max_model_len", "max_tokens", "oracle"]),
+    lengths=st.lists(st.tuples(st.integers(1, 20), st.integers(1, 20), st.integers(0, 5)), max_size=12),
+)
+def test_paged_holds_whatever_contiguous_holds(capacity, reserve, lengths):
+    """INV-10, second half: with blocks of one token, no watermark and no null block, paged takes any set that
+    contiguous takes, at its full length."""
+    contiguous = ContiguousAllocator(capacity, reserve, max_model_len=45)
+    paged = PagedAllocator(capacity, 1, max_model_len=45, watermark=0.0)
+    assume(lengths)
+    for i, (prompt, output, extra) in enumerate(lengths):
+        seq = Sequence(Request(i, 0, prompt, output, output + extra))
+        if contiguous.can_admit(seq):
+            contiguous.allocate(seq, prompt)
+            assert paged.can_admit(seq)
+            paged.allocate(seq, seq.request.num_total_tokens)

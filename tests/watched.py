@@ -1,0 +1,61 @@
+"""A policy under observation: it decides as the one inside does, and what it was asked and answered is kept."""
+
+from __future__ import annotations
+
+from simserve.kv_cache import ContiguousAllocator, PagedAllocator
+from simserve.request import Batch, Sequence
+from simserve.scheduling import Scheduler
+
+
+class WatchedScheduler:
+    """Wraps a scheduler; after each decision it checks memory against the sequences that were ever admitted."""
+
+    def __init__(self, inner: Scheduler) -> None:
+        self._inner = inner
+        self.pool = inner.pool
+        self.batches: list[Batch] = []
+        self.steady: list[int] = []  # what ``steady_steps(batch, 100)`` said at each decision
+        self.finished_after: set[int] = set()  # indexes of decisions after which a sequence had its last token
+        self.idle_times_ns: list[int] = []
+        self.seen: dict[int, Sequence] = {}
+        self.complaints: list[str] = []
+
+    def __getattr__(self, name: str):
+        return getattr(self._inner, name)
+
+    def schedule(self, now_ns: int, more_coming: bool):
+        decision = self._inner.schedule(now_ns, more_coming)
+        if isinstance(decision, Batch):
+            self.batches.append(decision)
+            self.steady.append(self._inner.steady_steps(decision, 100))
+            self.seen |= {seq.id: seq for seq in decision.admitted}
+        else:
+            self.idle_times_ns.append(now_ns)
+        self._look_at_memory(now_ns)
+        return decision
+
+    def finish(self, seq: Sequence) -> list[Sequence]:
+        self.finished_after.add(len(self.batches) - 1)
+        return self._inner.finish(seq)
+
+    def held_now(self) -> dict[int, list[int]]:
+        """Block ids (contiguous: addresses) that each sequence ever admitted holds."""
+        allocator = self.pool.allocator
+        if isinstance(allocator, PagedAllocator):
+            return {i: list(allocator.table(seq)) for i, seq in self.seen.items()}
+        assert isinstance(allocator, ContiguousAllocator)
+        ranges = {i: allocator.range_of(seq) for i, seq in self.seen.items()}
+        return {i: list(range(r[0], r[0] + r[1])) if r else [] for i, r in ranges.items()}
+
+    def assert_memory_adds_up(self) -> None:
+        assert not self.complaints, self.complaints[0]
+
+    def _look_at_memory(self, now_ns: int) -> None:
+        allocator = self.pool.allocator
+        paged = isinstance(allocator, PagedAllocator)
+        total = allocator.num_usable_blocks if paged else allocator.capacity_tokens
+        held = [block for blocks in self.held_now().values() for block in blocks]
+        if len(held) != len(set(held)):
+            self.complaints.append(f"at {now_ns} ns a block stands in two tables: {sorted(held)}")
+        if len(held) + allocator.num_free_blocks != total:
+            self.complaints.append(f"at {now_ns} ns held {len(held)} + free {allocator.num_free_blocks} ≠ {total}")
