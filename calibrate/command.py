@@ -43,6 +43,7 @@ def calibrate(options: CalibrateOptions, console: Console | None = None) -> Path
     measurement = Measurement(partial.load() if options.resume else [], list(setup.notes))
     if measurement.samples:
         console.print(f"continuing {partial.path}: {len(measurement.samples)} samples are there")
+        measurement.notes.append(f"the first {len(measurement.samples)} samples are from an interrupted run")
     plan, clock = make_plan(setup.points, options), setup.provenance.clock
     measurer = Measurer(plan, setup.stepper, setup.timer, clock, Contention(), measurement)
     measure_with_progress(measurer, partial, console)

@@ -49,6 +49,13 @@ def make_table(medians: Mapping[Point, float], phase: Phase) -> Table:
     return Table(rows=tuple(table))
 
 
+def require_fittable(points: Iterable[Point]) -> None:
+    """Raise ``CalibrationError`` now if the points would not make two tables."""
+    fitted = {point: 1.0 for point in points if not point.held_out}
+    make_table(fitted, "prefill")
+    make_table(fitted, "decode")
+
+
 def held_out_error(medians: Mapping[Point, float]) -> HeldOut:
     """Fit without the held-out points, predict them, and compare."""
     fitted = {point: seconds for point, seconds in medians.items() if not point.held_out}

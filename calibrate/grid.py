@@ -77,14 +77,29 @@ GPU_DECODE = Axes(
 
 
 def make_grid(size: GridSize, on_gpu: bool, limits: Limits) -> list[Point]:
-    """All points of a grid inside ``limits``. A GPU's steps are short, so its default grid is larger than a CPU's full
+    """All points of a grid up to ``limits``. A GPU's steps are short, so its default grid is larger than a CPU's full
     one; ``quick`` is the same everywhere."""
     wide = on_gpu and size != "quick"
-    prefill = GPU_PREFILL if wide else PREFILL[size]
-    decode = GPU_DECODE if wide else DECODE[size]
+    prefill = _cut(GPU_PREFILL if wide else PREFILL[size], limits.max_prefill_tokens, limits.max_context)
+    decode = _cut(GPU_DECODE if wide else DECODE[size], limits.max_batch_size, limits.max_context)
     points = [Point("prefill", 1, row, context, held) for row, context, held in _cells(prefill)]
-    points += [Point("decode", row, 1, context, held) for row, context, held in _cells(decode)]
-    return [point for point in points if _inside(point, limits)]
+    return points + [Point("decode", row, 1, context, held) for row, context, held in _cells(decode)]
+
+
+def _cut(axes: Axes, max_row: int | None, max_context: int | None) -> Axes:
+    """The axes up to the limits, which become the last fitted row and context; held-out ones stay inside."""
+    rows, contexts = _up_to(axes.rows, max_row), _up_to(axes.contexts, max_context)
+    return Axes(
+        rows,
+        contexts,
+        tuple(row for row in axes.held_out_rows if row < rows[-1]),
+        tuple(context for context in axes.held_out_contexts if context < contexts[-1] and context not in contexts),
+        tuple(row for row in axes.rows_of_held_out_contexts if row in rows),
+    )
+
+
+def _up_to(values: tuple[int, ...], limit: int | None) -> tuple[int, ...]:
+    return values if limit is None else tuple(sorted({min(value, limit) for value in values}))
 
 
 def _cells(axes: Axes) -> list[tuple[int, int, bool]]:
@@ -92,10 +107,3 @@ def _cells(axes: Axes) -> list[tuple[int, int, bool]]:
     cells += [(row, context, True) for row in axes.held_out_rows for context in axes.contexts]
     cells += [(row, context, True) for row in axes.rows_of_held_out_contexts for context in axes.held_out_contexts]
     return cells
-
-
-def _inside(point: Point, limits: Limits) -> bool:
-    max_rows = limits.max_prefill_tokens if point.phase == "prefill" else limits.max_batch_size
-    if max_rows is not None and point.row > max_rows:
-        return False
-    return limits.max_context is None or point.num_context_tokens <= limits.max_context

@@ -128,7 +128,8 @@ class Measurer:
         lost = [p for p in self._plan.points if p.phase == point.phase and p.cache_tokens >= point.cache_tokens]
         lost = [p for p in lost if not self.measurement.of(p)] or [point]
         self._lost.update(lost)
-        self.measurement.notes.append(f"out of memory at {point}: {len(lost)} points as large or larger were left out")
+        rule = "no point as large or larger was measured"
+        self.measurement.notes.append(f"out of memory at {point}: {rule} ({len(lost)} left out)")
 
     def _note_dirty(self) -> None:
         disturbed = [p for p in self._plan.points if p not in self._lost and not self._clean[p]]

@@ -9,6 +9,7 @@ import torch
 
 from calibrate.clock import Timer, time_on_cpu, time_on_cuda
 from calibrate.errors import CalibrationError
+from calibrate.fit import require_fittable
 from calibrate.forward import Stepper, is_out_of_memory
 from calibrate.grid import Limits, Point, make_grid
 from calibrate.kv_cache import check_kv_bytes, make_caches
@@ -33,12 +34,15 @@ class Setup:
 
 def set_up(source: ModelSource, device: str, dtype: str, options: CalibrateOptions) -> Setup:
     """Build everything and check the bytes of the KV cache against the formula. Raises ``CalibrationError``."""
+    limits = Limits(options.max_batch_size, options.max_context, options.max_prefill_tokens)
+    grid = make_grid(options.grid, device == "cuda", limits)
+    require_fittable(grid)
     torch.set_num_threads(options.threads)
     model = build_model(source, device, dtype, options.attn, options.seed)
     measured = check_kv_bytes(model, source.spec, dtype)
-    limits = Limits(options.max_batch_size, options.max_context, options.max_prefill_tokens)
-    points, notes = fit_points(make_grid(options.grid, device == "cuda", limits), measured, free_bytes(device))
+    points, notes = fit_points(grid, measured, free_bytes(device))
     points, stepper, more = _make_stepper(model, source, points, options)
+    require_fittable(points)
     return Setup(
         provenance=make_provenance(source, device, dtype, options),
         kv_bytes=KvBytes(measured=measured, formula=source.spec.kv_bytes_per_token(dtype)),
