@@ -10,7 +10,7 @@ from rich.console import Console
 
 from calibrate.contention import Contention
 from calibrate.errors import CalibrationError
-from calibrate.measure import Measurement, Measurer
+from calibrate.measure import Instruments, Measurement, Measurer
 from calibrate.model import find_model
 from calibrate.options import CalibrateOptions
 from calibrate.partial import PartialFile, require_writable, write_atomically
@@ -44,8 +44,8 @@ def calibrate(options: CalibrateOptions, console: Console | None = None) -> Path
     if measurement.samples:
         console.print(f"continuing {partial.path}: {len(measurement.samples)} samples are there")
         measurement.notes.append(f"the first {len(measurement.samples)} samples are from an interrupted run")
-    plan, clock = make_plan(setup.points, options), setup.provenance.clock
-    measurer = Measurer(plan, setup.stepper, setup.timer, clock, Contention(), measurement)
+    instruments = Instruments(setup.timer, setup.provenance.clock, Contention())
+    measurer = Measurer(make_plan(setup.points, options), setup.stepper, instruments, measurement)
     measure_with_progress(measurer, partial, console)
 
     duration_s = time.perf_counter() - began

@@ -23,6 +23,15 @@ class Steps(Protocol):
     def step(self) -> None: ...
 
 
+@dataclass(frozen=True)
+class Instruments:
+    """How a step is timed, whose reading counts, and who watches the neighbours."""
+
+    timer: Timer
+    clock: Clock
+    contention: Contention
+
+
 OnProgress = Callable[[int, int, str], None]
 
 
@@ -42,14 +51,11 @@ class Measurer:
     """Fills a ``Measurement`` by a ``Plan``. Interrupt it at any time: whatever ``measurement`` holds can be continued
     by another measurer with the same plan."""
 
-    def __init__(
-        self, plan: Plan, steps: Steps, timer: Timer, clock: Clock, contention: Contention, measurement: Measurement
-    ) -> None:
+    def __init__(self, plan: Plan, steps: Steps, instruments: Instruments, measurement: Measurement) -> None:
         self._plan = plan
         self._steps = steps
-        self._timer = timer
-        self._clock = clock
-        self._contention = contention
+        self._timer, self._clock = instruments.timer, instruments.clock
+        self._contention = instruments.contention
         self.measurement = measurement
         self._clean: dict[Point, int] = {}
         self._step_s: dict[Point, float] = {}
@@ -58,7 +64,7 @@ class Measurer:
             samples = measurement.of(point)
             self._clean[point] = sum(not sample.dirty for sample in samples)
             if samples:
-                self._step_s[point] = median(seconds_of(sample, clock) for sample in samples)
+                self._step_s[point] = median(seconds_of(sample, self._clock) for sample in samples)
 
     def run(self, on_progress: OnProgress, is_out_of_memory: Callable[[BaseException], bool]) -> None:
         """Measure until every point has its clean samples, or a round of repeats brings no clean one."""

@@ -11,7 +11,7 @@ import pytest
 from calibrate.clock import Timing
 from calibrate.contention import Contention, Reading
 from calibrate.grid import Point
-from calibrate.measure import Measurement, Measurer
+from calibrate.measure import Instruments, Measurement, Measurer
 from calibrate.plan import Plan
 from tests.profile_builders import make_point
 
@@ -59,7 +59,7 @@ class FakeDevice:
 
     def measurer(self, plan: Plan, measurement: Measurement | None = None) -> Measurer:
         measurement = measurement or Measurement()
-        return Measurer(plan, self, self.time, "process_cpu", _Counted(self), measurement)
+        return Measurer(plan, self, Instruments(self.time, "process_cpu", _Counted(self)), measurement)
 
 
 class _Counted(Contention):
