@@ -11,7 +11,6 @@ from simserve.scheduling import Pool
 from simserve.step_time.stretch import Stretch
 from simserve.token_gaps import TokenGaps
 
-
 _span_values = attrgetter(*SpanRecords.COLUMNS)
 
 
