@@ -66,7 +66,12 @@ def visit(browser: Any, path: Path, size: tuple[int, int] = DESK, dark: bool = F
     """A report opened from its file, all charts drawn. The context is offline: it could not load anything."""
     width, height = size
     scheme = "dark" if dark else "light"
-    context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme, offline=True)
+    context = browser.new_context(
+        viewport={"width": width, "height": height},
+        color_scheme=scheme,
+        reduced_motion="reduce",  # no smooth scrolling: positions hold as soon as they are read
+        offline=True,
+    )
     page = context.new_page()
     seen = Visit(page)
     page.on("request", lambda request: seen.requests.append(request.url))

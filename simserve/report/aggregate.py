@@ -68,6 +68,16 @@ def is_skewed(values: Iterable[float]) -> bool:
     return bool(positive) and max(positive) > 30 * min(positive)
 
 
+def linear_ticks(high: float, max_ticks: int = 6) -> list[float]:
+    """Multiples of 1, 2 or 5 times a power of ten from 0 to ``high``, at most ``max_ticks`` steps of them."""
+    rough = high / max_ticks
+    if rough <= 0:
+        return [0.0]
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * (1 - 1e-9))
+    return [round(i * step, 12) for i in range(math.floor(high / step * (1 + 1e-9)) + 1)]
+
+
 def log_ticks(low: float, high: float, max_ticks: int = 9) -> list[float]:
     """1-2-5 ticks from ``low`` to ``high``, thinned to powers of ten (then of 100, …) where they would crowd."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))

@@ -55,6 +55,7 @@ class Content:
     all_rows: list[MeasureRow]
     sections: list[Section]
     provenance: list[tuple[str, str]]
+    manifest: list[tuple[str, str]]
 
 
 def page_content(result: RunResult, manifest: Mapping[str, Any]) -> Content:
@@ -74,7 +75,8 @@ def page_content(result: RunResult, manifest: Mapping[str, Any]) -> Content:
         key_rows=key_rows(summaries, has_slo),
         all_rows=all_rows(summaries, has_slo),
         sections=[section for section in _sections(result) if section.figures or section.table or section.notes],
-        provenance=list(_flat(manifest)),
+        provenance=[(name, text) for name, text in _flat(manifest) if "." not in name],
+        manifest=[(name, text) for name, text in _flat(manifest) if "." in name],
     )
 
 
@@ -130,7 +132,8 @@ def _steps(result: RunResult) -> Section:
     notes = [f"{surface.source.name}: {surface.source.note}" for surface in surfaces if surface.source.note]
     if len(surfaces) > MAX_SURFACES:
         notes.append(f"Drawn for the first {MAX_SURFACES} of {len(surfaces)} step-time models.")
-    return Section("step-times", "Step times", _INTRO["step-times"], tuple(figures), notes=tuple(notes), narrow=True)
+    intro = _INTRO["step-times" if any(surface.source.points for surface in surfaces) else "formula"]
+    return Section("step-times", "Step times", intro, tuple(figures), notes=tuple(notes), narrow=True)
 
 
 def _surfaces(result: RunResult) -> list[Surface]:
@@ -177,12 +180,13 @@ def _flat(value: object, path: str = "") -> Iterator[tuple[str, str]]:
 
 _INTRO = {
     "latency": "Each curve says which share of the requests was served at least that fast: further left is better, and "
-    "a steep curve treats everyone alike. Point at a chart to compare the variants at one share.",
-    "load": "All variants meet the same requests on the same clock; a curve ends when its last answer is delivered.",
-    "cache": "The same bytes for every variant. What is hatched is held or blocked without holding a token.",
+    "a steep curve treats everyone alike. Point at a chart to read it at one share.",
+    "load": "Means over short, equal spells of time from the first arrival; a curve ends with its last answer.",
+    "cache": "What is filled holds tokens; what is hatched or dotted is held or blocked without holding any.",
     "slots": "One row per slot: who sat in it, and whether that request was being prefilled, was producing tokens, or "
     "had finished and waited for the rest of its batch.",
     "step-times": "Curves are what the simulation used; marks are steps that were measured.",
-    "workload": "What arrived, the same for every variant.",
+    "formula": "Curves are what the simulation used. They come from a formula: no step was measured.",
+    "workload": "What arrived: the same requests at the same times for every variant.",
     "rejected": "These can never be served under the limits given, so they are refused when they arrive.",
 }

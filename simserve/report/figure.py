@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 import altair as alt
 
+from simserve.report.aggregate import linear_ticks
+
 Legend = Literal["", "variants", "cache", "slots"]
 TopChart = alt.Chart | alt.LayerChart | alt.FacetChart
 
@@ -45,10 +47,7 @@ class Figure:
 
 
 def finish(chart: TopChart, height: int = 240) -> dict[str, Any]:
-    """The specification of a chart that is as wide as its box, without the theme, which the page holds once.
-
-    Validation against Vega-Lite's schema takes seconds for a page of charts, so it is left to the tests.
-    """
+    """The specification of a chart that is as wide as its box, without the theme, which the page holds once."""
     spec: dict[str, Any] = chart.properties(width="container", height=height).to_dict(validate=False)
     for key in ("config", "$schema"):
         spec.pop(key, None)
@@ -77,7 +76,9 @@ def share_axis(title: str, ticks: int = 6, grid: bool = False) -> alt.Axis:
 
 def time_x(field: str, end_s: float, ticks: int = 6, grid: bool = False) -> alt.X:
     """The common clock of all charts over time: from 0 to the end of the longest variant."""
-    axis = duration_axis("time", ticks=ticks, grid=grid)
+    unit, unit_s = clock_unit(end_s)
+    marks = [tick * unit_s for tick in linear_ticks(end_s / unit_s, ticks)]
+    axis = _axis("time", unit, marks, ticks, grid)
     return alt.X(f"{field}:Q", axis=axis, scale=alt.Scale(domain=[0, end_s], nice=False))
 
 
@@ -94,6 +95,13 @@ def number_tip(field: str, title: str) -> alt.Tooltip:
 def share_tip(field: str, title: str) -> alt.Tooltip:
     """A line of a tooltip: a percentage."""
     return alt.Tooltip(f"{field}:Q", title=title, format=".1%")
+
+
+def clock_unit(end_s: float) -> tuple[str, float]:
+    """The page's format for points in time up to ``end_s`` (one unit for all of them), and that unit in seconds."""
+    if end_s < 600:
+        return "duration", 1.0
+    return ("minutes", 60.0) if end_s < 7200 else ("hours", 3600.0)
 
 
 def _axis(title: str, form: str, values: Sequence[float] | None, ticks: int, grid: bool) -> alt.Axis:

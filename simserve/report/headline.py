@@ -41,8 +41,8 @@ def headline(summaries: Summaries) -> str:
 def badges(sources: Mapping[str, StepTimeSource], summaries: Summaries) -> list[Badge]:
     """Warnings about step times that nobody measured, and requests that were turned away."""
     found = [
-        Badge("uncalibrated", f"Step times of {joined(names)} come from a formula ({source}), not from a measurement.")
-        for source, names in _uncalibrated(sources).items()
+        Badge("uncalibrated", f"{joined(names)}: step times of {source.name} are estimated. {source.note}")
+        for source, names in _uncalibrated(sources)
     ]
     outside = [
         f"{share(dig(summary, 'extrapolated_step_share'))} of the steps of {name}"
@@ -95,7 +95,12 @@ def _against(served: Summaries, best: Sequence[str], first: str) -> str:
 
 def _runner_up(served: Summaries, first: str, others: Sequence[str]) -> str:
     second = max(others, key=lambda name: dig(served[name], "output_tokens_per_s") or 0.0)
-    return f"Nothing beats {first}: {_against(served, [second], first)}"
+    speed = ratio(dig(served[second], "output_tokens_per_s"), dig(served[first], "output_tokens_per_s"))
+    latency = ratio(dig(served[second], "e2e_s.mean"), dig(served[first], "e2e_s.mean"))
+    return (
+        f"{first} serves the most output tokens/s; {second} comes next with {times(speed)} of them, "
+        f"at {times(latency)} the mean latency."
+    )
 
 
 def _equally_fast(served: Summaries) -> str:
@@ -111,9 +116,10 @@ def _equally_fast(served: Summaries) -> str:
     return f"All variants keep up, at about {speed} output tokens/s; {compared}."
 
 
-def _uncalibrated(sources: Mapping[str, StepTimeSource]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+def _uncalibrated(sources: Mapping[str, StepTimeSource]) -> list[tuple[StepTimeSource, list[str]]]:
+    """Sources of step times that were not measured, each with the variants that used it."""
+    users: dict[str, list[str]] = {}
     for name, source in sources.items():
         if not source.calibrated:
-            found.setdefault(source.name, []).append(name)
-    return found
+            users.setdefault(source.name, []).append(name)
+    return [(sources[names[0]], names) for names in users.values()]

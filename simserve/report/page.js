@@ -18,7 +18,11 @@
     const value = number(datum);
     return Number.isNaN(value) ? "–" : value === 0 ? zero : scaled(value, units);
   };
-  const expressionFunctions = { duration: format(SECONDS, "0"), compact: format(COUNTS, "0") };
+  const clock = (scale, unit) => (datum) => (datum ? `${significant(number(datum) / scale, 3)}${unit}` : "0");
+  const expressionFunctions = {
+    duration: format(SECONDS, "0"), compact: format(COUNTS, "0"),
+    minutes: clock(60, " min"), hours: clock(3600, " h"),
+  };
 
   const refuse = () => Promise.reject(new Error("this page loads nothing"));
   const loader = { load: refuse, sanitize: refuse, http: refuse, file: refuse };

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 import jinja2
 import vl_convert
+from altair.utils.schemapi import debug_mode
 from markupsafe import Markup
 
 from simserve.errors import OutputError
@@ -40,7 +41,8 @@ def write_page(result: RunResult, manifest: Mapping[str, Any], path: Path) -> No
 
 def render_page(result: RunResult, manifest: Mapping[str, Any]) -> str:
     """The whole page as text."""
-    content = page_content(result, manifest)
+    with debug_mode(False):  # checking every chart against Vega-Lite's schema doubles the time; the tests do it
+        content = page_content(result, manifest)
     specs = {figure.id: figure.spec for section in content.sections for figure in section.figures}
     scripts = [_inline(vega_bundle()), _inline((_HERE / "page.js").read_text(encoding="utf-8"))]
     environment = jinja2.Environment(

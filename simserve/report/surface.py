@@ -82,7 +82,8 @@ def _over_context(surface: Surface) -> Figure:
 
 def _over_batch(surface: Surface) -> Figure:
     points = [point for point in surface.source.points if point.phase == "decode"]
-    contexts = _picked({p.num_context_tokens for p in points} or {1, surface.max_context_tokens}, 4)
+    longest = surface.max_context_tokens
+    contexts = _picked({p.num_context_tokens for p in points} or {-(-longest // 16), -(-longest // 4), longest}, 4)
     largest = max([surface.max_num_seqs, *(p.batch_size for p in points)])
     grid = np.unique(np.geomspace(1, largest, NUM_CURVE_POINTS).astype(int)).tolist()
 
@@ -92,10 +93,12 @@ def _over_batch(surface: Surface) -> Figure:
     curves = _curve_rows(decode_s, contexts, grid)
     dots = [_dot(p.num_context_tokens, p.batch_size, p) for p in points if p.num_context_tokens in contexts]
     chart = _chart(curves, dots, "context", _log_x("rows in the batch", 1, largest))
-    one, all_rows = surface.decode_s(1, contexts[0]), surface.decode_s(largest, contexts[0])
+    middle = contexts[(len(contexts) - 1) // 2]
+    one, all_rows = surface.decode_s(1, middle), surface.decode_s(largest, middle)
     caption = (
-        f"From 1 row to {count(largest)} a decode step grows from {duration(one)} to {duration(all_rows)}: "
-        f"{times(largest * one / all_rows)} the tokens per second at {times(all_rows / one)} the time per token."
+        f"From 1 row to {count(largest)}, each over {count(middle)} tokens, a decode step grows from {duration(one)} "
+        f"to {duration(all_rows)}: {times(largest * one / all_rows)} the tokens per second at "
+        f"{times(all_rows / one)} the time per token."
     )
     table = _table("rows", "context", _picked(grid), contexts, decode_s)
     return _figure(surface, "batch", caption, chart, table, contexts)
@@ -150,7 +153,7 @@ def _keys(values: Sequence[int]) -> tuple[Key, ...]:
 
 def _seconds_axis(values: Sequence[float]) -> alt.Y:
     low, high = min(values), max(values)
-    if low <= 0 or high < 8 * low:
+    if low <= 0 or high < 5 * low:
         return alt.Y("y:Q", axis=duration_axis("step time", ticks=5, grid=True), scale=alt.Scale(zero=True))
     low, high = low * 0.85, high * 1.15
     scale = alt.Scale(type="log", domain=[low, high], nice=False)

@@ -79,7 +79,12 @@ def joined(words: list[str]) -> str:
 
 
 def grouped(texts: Mapping[str, str], limit: int = 8) -> str:
-    """``1 s with a and b; 2 s with c``: names that share a text are named together, at most ``limit`` texts."""
+    """``1 s with a and b; 2 s with c``: names that share a text are named together, at most ``limit`` texts.
+
+    A single name goes without saying.
+    """
+    if len(texts) == 1:
+        return next(iter(texts.values()))
     names: dict[str, list[str]] = {}
     for name, text in texts.items():
         names.setdefault(text, []).append(name)
