@@ -11,6 +11,7 @@ import simpy
 from simserve.arrivals import Arrivals
 from simserve.assemble import assemble
 from simserve.engine import Engine, EngineOptions
+from simserve.errors import ScenarioError
 from simserve.metrics import summarize
 from simserve.recorder import Recorder
 from simserve.records import Records, RequestRecords
@@ -51,6 +52,8 @@ def simulate(scenario: Scenario, on_progress: OnProgress | None = None, fast_for
     """
     parts = {name: assemble(variant) for name, variant in scenario.resolve_variants().items()}
     workload = build_workload(scenario.workload, scenario.seed, scenario.base_dir)
+    for name, ready in parts.items():
+        _check_servable(workload.table, ready.scheduler, f"{scenario.source}: variants.{name}")
     variants = {}
     for name, ready in parts.items():
 
@@ -63,6 +66,16 @@ def simulate(scenario: Scenario, on_progress: OnProgress | None = None, fast_for
         summary = summarize(records, ready.scenario.slo)
         variants[name] = VariantResult(name, ready.scenario, ready.step_time, records, summary)
     return RunResult(scenario, workload, variants)
+
+
+def _check_servable(table: RequestTable, scheduler: Scheduler, where: str) -> None:
+    """One request that cannot be served is rejected and counted; a scenario that can serve none is wrong."""
+    refusal = None
+    for i in range(len(table)):
+        refusal = scheduler.refusal(table[i])
+        if refusal is None:
+            return
+    raise ScenarioError(f"{where}: must be able to serve some request, but all {len(table)} are refused ({refusal})")
 
 
 def run_engine(

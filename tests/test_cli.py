@@ -139,6 +139,14 @@ WRONG_SCENARIOS = {
         {"engine": {**SCENARIO["engine"], "kv_cache": {"allocator": "paged", "memory": "1KiB"}}},
         "kv_cache.*1024|1KiB",
     ),
+    "a cache smaller than one request": (
+        {"engine": {**SCENARIO["engine"], "kv_cache": {"allocator": "paged", "block_size": 1, "num_blocks": 2}}},
+        "must be able to serve some request, but all 3 are refused",
+    ),
+    "a profile for another model": (
+        {"model": "llama-3.1-8b", "step_time": {"profile": "25m-cpu-fp32"}},
+        "25m-cpu-fp32: model: must be measured on llama-3.1-8b",
+    ),
 }
 
 
@@ -156,6 +164,9 @@ WRONG_TRACES = {
         b"TIMESTAMP,ContextToken,GeneratedTokens\n2023-11-16 18:15:46.68,374,44\n",
         "ContextTokens",
     ),
+    "missing column": (b"TIMESTAMP,ContextTokens\n2023-11-16 18:15:46.68,374\n", "GeneratedTokens"),
+    "NaN": (AZURE + b"2023-11-16 18:15:46,NaN,4\n", "row 1: ContextTokens: .*got 'NaN'"),
+    "negative length": (AZURE + b"2023-11-16 18:15:46,5,-4\n", "row 1: GeneratedTokens: .*got '-4'"),
     "empty": (b"", "trace"),
     "no rows": (AZURE, "trace"),
     "huge length": (
