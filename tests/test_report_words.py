@@ -95,4 +95,7 @@ def test_names_with_the_same_figure_are_named_together():
     """Two variants that agree take one clause; a lone variant goes without saying; a long list is cut."""
     assert grouped({"a": "1 s", "b": "2 s", "c": "1 s"}) == "1 s with a and c; 2 s with b"
     assert grouped({"a": "1 s"}) == "1 s"
-    assert grouped({str(i): f"{i} s" for i in range(5)}, limit=2) == "0 s with 0; 1 s with 1; …"
+    assert (
+        grouped({str(i): f"{i} s" for i in range(5)}, limit=2)
+        == "0 s with 0; 1 s with 1; the others stand in the table"
+    )

@@ -62,7 +62,8 @@ def vega_config() -> dict[str, Any]:
         "labelFontSize": 12,
         "titleFontSize": 12,
         "titlePadding": 8,
-        "labelOverlap": True,
+        "labelOverlap": "greedy",
+        "labelSeparation": 6,
         "labelFlush": False,
     }
     return {

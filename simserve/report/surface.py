@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import altair as alt
 import numpy as np
@@ -32,6 +32,14 @@ _TITLES = {  # title, and what tells its curves apart
 
 Row = dict[str, Any]
 Curve = Callable[[int, int], float]  # (series value, x) -> seconds
+
+
+class _Drawn(NamedTuple):
+    """A chart, the numbers behind it, and what its curves stand for."""
+
+    chart: TopChart
+    table: Table
+    values: Sequence[int]
 
 
 @dataclass(frozen=True)
@@ -77,7 +85,7 @@ def _over_context(surface: Surface) -> Figure:
         f"({times(long / short)}) with {count(longest)} tokens of it in every row."
     )
     table = _table("context", "batch", _picked(grid), batches, surface.decode_s)
-    return _figure(surface, "context", caption, chart, table, batches)
+    return _figure(surface, "context", caption, _Drawn(chart, table, batches))
 
 
 def _over_batch(surface: Surface) -> Figure:
@@ -101,7 +109,7 @@ def _over_batch(surface: Surface) -> Figure:
         f"{times(all_rows / one)} the time per token."
     )
     table = _table("rows", "context", _picked(grid), contexts, decode_s)
-    return _figure(surface, "batch", caption, chart, table, contexts)
+    return _figure(surface, "batch", caption, _Drawn(chart, table, contexts))
 
 
 def _prefill(surface: Surface) -> Figure:
@@ -118,7 +126,7 @@ def _prefill(surface: Surface) -> Figure:
         f"{duration(whole)}, {duration(whole / longest)} a token."
     )
     table = _table("new tokens", "cached", _picked(grid), contexts, surface.prefill_s)
-    return _figure(surface, "prefill", caption, chart, table, contexts)
+    return _figure(surface, "prefill", caption, _Drawn(chart, table, contexts))
 
 
 def _chart(curves: list[Row], dots: list[Row], series: str, x: alt.X) -> TopChart:
@@ -141,9 +149,10 @@ def _chart(curves: list[Row], dots: list[Row], series: str, x: alt.X) -> TopChar
     return alt.layer(drawn, points.encode(x, y, color, shape, tooltip=tooltip))
 
 
-def _figure(surface: Surface, kind: str, caption: str, chart: TopChart, table: Table, values: Sequence[int]) -> Figure:
+def _figure(surface: Surface, kind: str, caption: str, drawn: _Drawn) -> Figure:
     title, series = _TITLES[kind]
-    return Figure(f"surface-{surface.key}-{kind}", title, caption, finish(chart), table, series, _keys(values))
+    spec = finish(drawn.chart)
+    return Figure(f"surface-{surface.key}-{kind}", title, caption, spec, drawn.table, series, _keys(drawn.values))
 
 
 def _keys(values: Sequence[int]) -> tuple[Key, ...]:

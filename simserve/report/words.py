@@ -89,7 +89,7 @@ def grouped(texts: Mapping[str, str], limit: int = 8) -> str:
     for name, text in texts.items():
         names.setdefault(text, []).append(name)
     parts = [f"{text} with {joined(who)}" for text, who in list(names.items())[:limit]]
-    return "; ".join(parts + ["…"] * (len(names) > limit))
+    return "; ".join(parts + ["the others stand in the table"] * (len(names) > limit))
 
 
 def plural(number_of: int, word: str, many: str | None = None) -> str:
