@@ -51,6 +51,15 @@ def test_every_chart_is_drawn(desk):
         assert box.query_selector(".mark-line path, .mark-area path, .mark-rect path"), name
 
 
+def test_lines_that_coincide_can_both_be_seen(desk):
+    """Later variants are drawn on top, thinner, each in its own colour and dash."""
+    lines = desk.page.query_selector_all("[data-chart=latency-ttft] .mark-line path")
+    widths = [float(line.get_attribute("stroke-width")) for line in lines]
+    assert widths == sorted(widths, reverse=True) and widths[0] > 1.5 * widths[-1]
+    for attribute in ("stroke", "stroke-dasharray"):
+        assert len({line.get_attribute(attribute) for line in lines}) == 4
+
+
 def test_a_tooltip_compares_the_variants(desk):
     """Pointing at a curve names every variant and its figure, with units."""
     box = desk.page.query_selector("[data-chart=latency-ttft]")

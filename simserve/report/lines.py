@@ -35,13 +35,13 @@ def variant_lines(
     keys = [style.key for style in styles]
     color = alt.Scale(domain=keys, range=[style.color for style in styles])
     dash = alt.Scale(domain=keys, range=[list(style.dash) for style in styles])
-    width = alt.Scale(domain=keys, range=[style.width for style in styles])
+    width = alt.Scale(domain=keys, range=[styles[0].width, styles[-1].width])  # Vega-Lite fills in between
     channel: Literal["x", "y"] = "y" if isinstance(grid, alt.Y) else "x"
     lines = (
         alt.Chart()
         .transform_fold([*keys], as_=["variant", "value"])
         .transform_filter("isValid(datum.value)")
-        .mark_line(clip=True)
+        .mark_line()
         .encode(
             grid,
             values,

@@ -74,6 +74,6 @@ def vega_config() -> dict[str, Any]:
         "axis": axis,
         "axisX": {"grid": False},
         "axisY": {"domain": False, "ticks": False},
-        "line": {"strokeWidth": 2.25, "strokeJoin": "round"},
+        "line": {"strokeJoin": "round"},
         "text": {"color": "var(--ink)", "fontSize": 12},
     }

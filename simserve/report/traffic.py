@@ -105,7 +105,7 @@ def _lengths_spec(levels: Floats, curves: dict[str, Floats]) -> dict[str, Any]:
     rows = [{"p": p, "prompt": a, "output": b} for p, a, b in zip(shares, *columns, strict=True)]
     names = list(_LENGTHS)
     colors = alt.Scale(domain=names, range=list(_COLORS))
-    lines = alt.Chart().transform_fold([*names], as_=["of", "value"]).mark_line(clip=True)
+    lines = alt.Chart().transform_fold([*names], as_=["of", "value"]).mark_line()
     drawn = lines.encode(
         alt.Y("p:Q", axis=share_axis("share at or below", grid=True), scale=alt.Scale(domain=[0, 1])),
         _tokens_axis(np.concatenate([curves[name] for name in names])),
