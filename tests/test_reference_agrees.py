@@ -14,7 +14,7 @@ from tests.builders import run_engine, skewed64
 from tests.reference import Reference
 from tests.reference_types import Seq, Settings, Step
 from tests.step_times import ConstantStepTime
-from tests.strategies import ALLOCATORS, POLICIES, Case, cases, table_of
+from tests.strategies import ALLOCATORS, MS, POLICIES, Case, cases, table_of
 
 run_briefly = settings(max_examples=60, deadline=None)
 COLUMNS = ("status", "first_scheduled_ns", "first_token_ns", "last_token_ns", "end_ns", "num_emitted_tokens")
@@ -137,6 +137,18 @@ def test_under_memory_pressure(policy, preemption):
         check(case)
 
     agrees()
+
+
+@pytest.mark.parametrize(("policy", "prompts"), [("continuous", [4, 4, 8, 1]), ("chunked", [3, 3, 7, 1])])
+def test_a_victim_may_return_in_the_very_next_step(policy, prompts):
+    """Three sequences need a block each and one is free: the shortest, admitted last, frees one, which is not enough,
+    so the next frees two. Now the shortest heads the queue and fits: fast-forward may not run past that."""
+    table = table_of([0, 0, 0, MS], prompts, [10, 10, 10, 5])
+    s = Settings(policy, "paged", 4, 40, 20, num_blocks=6, block_size=4, queue_order="shortest_job_oracle")
+    case = Case(table, s, ConstantStepTime(0.01))
+    steps = Reference(table, s, case.step_time).run().steps
+    assert any(set(b.preempted) == {2, 3} and a.admitted == (3,) for b, a in itertools.pairwise(steps))
+    check(case)
 
 
 @run_briefly
