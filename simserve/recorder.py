@@ -103,13 +103,14 @@ class Recorder:
             self._span = self._open(now_ns, batch.num_seqs, batch.num_decodes, num_prefill_tokens)
 
     def advance(self, begin: int, num_steps: int, num_live: int) -> None:
-        """Steps ``begin`` to ``begin + num_steps`` of the decision passed, ``num_live`` sequences emitting in each."""
+        """Steps ``begin`` to ``begin + num_steps`` of the decision passed, ``num_live`` sequences decoding."""
         batch, span, records, stretch = self._batch, self._span, self.records, self._stretch
         assert span is not None and stretch is not None
         own_tokens = sum(tokens for _, tokens in batch.prefills)
+        num_emitting = num_live if batch.num_decodes else 0  # a prefill-only step stalls those who decode
         span.num_steps += num_steps
         records.num_steps += num_steps
-        records.num_computed_tokens += num_steps * (own_tokens + num_live)
+        records.num_computed_tokens += num_steps * (own_tokens + num_emitting)
         records.num_padding_tokens += num_steps * (span.num_prefill_tokens - own_tokens)
         if batch.num_decodes:
             num_held = num_steps * (batch.num_decodes - num_live)

@@ -5,7 +5,7 @@ Units: tokens, bytes, integer nanoseconds (``_ns``).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -70,7 +70,8 @@ class Sequence:
     num_preemptions: int = 0
     num_recomputed_tokens: int = 0
     is_swapped: bool = False
-    joined_clock: int = field(default=-1)
+    joined_clock: int = -1  # of the cohort, -1 outside it
+    admission: int = -1  # counts admissions of the engine: the last admitted is preempted first
 
     @property
     def id(self) -> int:

@@ -77,7 +77,7 @@ CASES = [
     (small(engine__kv_cache__null_blocks=64), "engine.kv_cache: null_blocks must be < num_blocks (got 64 of 64)"),
     (
         small(engine__policy="chunked", engine__max_num_batched_tokens=3),
-        "engine: max_num_batched_tokens must be ≥ max_num_seqs under policy: chunked",
+        "engine: max_num_batched_tokens must be ≥ max_num_seqs, or a full batch could not decode in one step",
     ),
     (small(name="a/b"), "name: must be usable as a folder's name: no slashes, no dot in front (got 'a/b')"),
     (small(model=7), "model: must be text (got 7)"),

@@ -106,25 +106,29 @@ class StaticEngineConfig(EngineLimits):
     )
 
 
-class ContinuousEngineConfig(EngineLimits):
-    """At every step free slots admit the head of the queue; steps that prefill go first and decodes wait."""
-
-    policy: Literal["continuous"]
-
-
-class ChunkedEngineConfig(EngineLimits):
-    """One token budget per step: running sequences first, then prompts in chunks that fill the budget."""
-
-    policy: Literal["chunked"]
+class IterationLevelLimits(EngineLimits):
+    """What policies share that decide anew at every step: all slots must be able to decode together."""
 
     @model_validator(mode="after")
     def _budget_covers_decodes(self) -> Self:
         if self.max_num_batched_tokens < self.max_num_seqs:
             raise ValueError(
-                "max_num_batched_tokens must be ≥ max_num_seqs under policy: chunked, or a full batch could not decode "
-                f"in one step (got {self.max_num_batched_tokens} and {self.max_num_seqs})"
+                "max_num_batched_tokens must be ≥ max_num_seqs, or a full batch could not decode in one step "
+                f"(got {self.max_num_batched_tokens} and {self.max_num_seqs})"
             )
         return self
+
+
+class ContinuousEngineConfig(IterationLevelLimits):
+    """At every step free slots admit the head of the queue; steps that prefill go first and decodes wait."""
+
+    policy: Literal["continuous"]
+
+
+class ChunkedEngineConfig(IterationLevelLimits):
+    """One token budget per step: running sequences first, then prompts in chunks that fill the budget."""
+
+    policy: Literal["chunked"]
 
 
 POLICIES = Choice(

@@ -23,7 +23,10 @@ class DecodeCohort:
     def join(self, seq: Sequence) -> None:
         """Add a sequence whose known tokens are all computed but the last."""
         seq.joined_clock = self.clock
+        out_of_order = self._members and self.last().admission > seq.admission
         self._members[seq.id] = seq
+        if out_of_order:  # a swapped sequence decoded at once, while one admitted before it had to recompute
+            self._members = {s.id: s for s in sorted(self._members.values(), key=lambda s: s.admission)}
         self.context_tokens += seq.num_computed_tokens
 
     def leave(self, seq: Sequence) -> None:

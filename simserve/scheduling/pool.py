@@ -28,6 +28,7 @@ class Pool:
         self.waiting = WaitingQueue(order)
         self.cohort = DecodeCohort()
         self.num_running = 0
+        self._num_admissions = 0
         self.other_tokens = 0  # in the cache, of running sequences that do not decode
 
     @property
@@ -59,19 +60,17 @@ class Pool:
 
     def admit_swapped(self, room_tokens: int) -> tuple[Sequence, int]:
         """Bring the swapped head of the queue back to decode, with room for ``room_tokens``; it and the bytes moved."""
-        seq = self.waiting.pop()
+        seq = self._next()
         moved = self.allocator.swap_in(seq, room_tokens)
         seq.is_swapped = False
-        self.num_running += 1
         self.cohort.join(seq)
         self.allocator.start_growth(seq, room_tokens)
         return seq, moved
 
     def admit(self, num_tokens: int) -> Sequence:
         """Let the head of the queue run, with room for its first ``num_tokens``."""
-        seq = self.waiting.pop()
+        seq = self._next()
         self.allocator.allocate(seq, num_tokens)
-        self.num_running += 1
         return seq
 
     def start_decoding(self, seq: Sequence) -> None:
@@ -103,3 +102,10 @@ class Pool:
         """A running sequence is done: its slot and cache are free."""
         self.allocator.free(seq)
         self.num_running -= 1
+
+    def _next(self) -> Sequence:
+        seq = self.waiting.pop()
+        self.num_running += 1
+        self._num_admissions += 1
+        seq.admission = self._num_admissions
+        return seq
