@@ -34,7 +34,7 @@ def test_poisson_arrivals_saturate_static_batching_but_not_continuous(layout):
     """Arrivals six decode steps apart: about 1.6 times the throughput and 9 to 10 times less mean latency. Single seeds
     of 64 requests spread widely, so the claim is about the median."""
     throughput, latency = (median(column) for column in zip(*ratios("skewed64.yaml", layout), strict=True))
-    assert 1.5 <= throughput <= 1.7
+    assert 1.5 <= throughput <= 1.8
     assert 8.0 <= latency <= 11.0
 
 
