@@ -145,8 +145,13 @@ def progress_bar(console: Console) -> Iterator[OnProgress | None]:
 def _cell(row: Row, value: float | None, first: float | None) -> Text:
     text = Text(_printed(value, row.unit))
     if row.has_ratio and value is not None and first:
-        text.append(f" ({value / first:.2f}×)", style="dim")
+        text.append(f" ({_ratio(value / first)}×)", style="dim")
     return text
+
+
+def _ratio(ratio: float) -> str:
+    """Two decimals, or two digits where those would say nothing."""
+    return f"{ratio:.2f}" if ratio >= 0.1 or ratio == 0 else f"{ratio:.2g}"
 
 
 def _printed(value: float | None, unit: str) -> str:

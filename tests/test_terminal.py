@@ -96,3 +96,11 @@ def test_progress_is_for_terminals(is_terminal):
                 on_progress("fast [x]", done, 1000)
     text = console.file.getvalue()
     assert ("fast [x]" in text and "1000/1000" in text) == is_terminal
+
+
+def test_small_ratios_keep_two_digits():
+    """A thousandth of the first variant's latency must not be printed as none of it."""
+    result = two_variants()
+    first, second = (variant.summary["ttft_s"] for variant in result.variants.values())
+    second["mean"] = first["mean"] * 0.00713
+    assert _row(_text(comparison(result)), "TTFT mean, ms")[-1] == "(0.0071×)"

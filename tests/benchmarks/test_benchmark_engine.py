@@ -23,7 +23,7 @@ from tests.reference_types import Settings
 ROOT = Path(__file__).parents[2]
 AZURE = ROOT / "../shared/data/traces/azure/AzureLLMInferenceTrace_conv.csv"
 NUM_REQUESTS = 10_000
-SATURATION_RPS = 40.0  # about what Llama-3.1-8B on the H100 roofline serves at 1,000/200 tokens and 256 sequences
+SATURATION_RPS = 20.6  # what Llama-3.1-8B on the H100 roofline serves of these requests with 256 slots
 
 
 def lognormal_table(rate_rps: float):
