@@ -39,14 +39,7 @@ class ContinuousScheduler:
 
     def finish_step(self, batch: Batch, num_steps: int) -> list[Sequence]:
         """The decision was carried out ``num_steps`` times; returns the sequences whose prefill is complete."""
-        if not batch.prefills:
-            self.pool.cohort.advance(num_steps)
-            self.pool.allocator.grow(num_steps - 1)
-            return []
-        for seq, tokens in batch.prefills:
-            seq.num_computed_tokens += tokens
-            self.pool.start_decoding(seq)
-        return [seq for seq, _ in batch.prefills]
+        return self.pool.carry_out_unmixed(batch, num_steps)
 
     def finish(self, seq: Sequence) -> list[Sequence]:
         """The sequence has its last token; returns those whose answers are now delivered: itself."""

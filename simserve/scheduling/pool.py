@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simserve.kv_cache import Allocator
-from simserve.request import Request, Sequence
+from simserve.request import Batch, Request, Sequence
 from simserve.scheduling.cohort import DecodeCohort
 from simserve.scheduling.queue import QueueOrder, WaitingQueue
 
@@ -78,6 +78,17 @@ class Pool:
         seq.num_generated_tokens += 1
         self.cohort.join(seq)
         self.allocator.start_growth(seq, seq.num_computed_tokens)
+
+    def carry_out_unmixed(self, batch: Batch, num_steps: int) -> list[Sequence]:
+        """Account for ``num_steps`` decode steps, or one step of whole prefills; the sequences that it completed."""
+        if not batch.prefills:
+            self.cohort.advance(num_steps)
+            self.allocator.grow(num_steps - 1)  # the first step's blocks were handed out when it was decided
+            return []
+        for seq, tokens in batch.prefills:
+            seq.num_computed_tokens += tokens
+            self.start_decoding(seq)
+        return [seq for seq, _ in batch.prefills]
 
     def preempt(self, seq: Sequence) -> int:
         """Put a running sequence back at the head of the queue; the bytes swapped out (0: it will recompute)."""
