@@ -16,7 +16,8 @@ def show(profile: Profile, console: Console) -> None:
     console.print(_surface(profile.decode, "Decode step, ms", "batch size", per_token=False))
     console.print(_curve(profile.batch_curve))
     kv = profile.kv_bytes_per_token
-    console.print(f"KV cache: {kv.measured:,} bytes per token in its tensors = formula {kv.formula:,}")
+    if kv is not None:
+        console.print(f"KV cache: {kv.measured:,} bytes per token in its tensors = formula {kv.formula:,}")
     error = profile.held_out
     console.print(f"Held-out error: prefill {_error(error.prefill)}; decode {_error(error.decode)}")
     for note in made.notes:

@@ -4,7 +4,7 @@ size, context), and a composition of the two where one step does both."""
 from __future__ import annotations
 
 from simserve.request import Batch
-from simserve.step_time.profile_schema import Profile, Table
+from simserve.step_time.profile_schema import Profile, Provenance, Table
 from simserve.step_time.source import MeasuredPoint, StepTimeSource
 from simserve.step_time.stretch import Ramp
 from simserve.step_time.surface import Surface
@@ -55,6 +55,15 @@ class ProfileStepTime:
         )
 
 
+_VERBS = {"forward": "measured", "engine": "measured", "server": "measured from outside", "imported": "imported"}
+_LACKS = {
+    "forward": "bare forwards, an engine's own work per step comes on top; ",
+    "engine": "",
+    "server": "",
+    "imported": "",
+}
+
+
 def _source(profile: Profile) -> StepTimeSource:
     made = profile.provenance
     points = [
@@ -67,13 +76,22 @@ def _source(profile: Profile) -> StepTimeSource:
         device=made.device_name,
         calibrated=True,
         holdout_mape=profile.held_out.all.mean,
-        note=(
-            f"measured {made.date} on {made.device_name}: {made.model}, {made.dtype}, {made.attention} attention, "
-            f"{made.threads} thread{'s' * (made.threads != 1)}, {made.clock.replace('_', ' ')} clock; bare forwards, "
-            "an engine's own work per step comes on top; packed prefills and mixed steps are compositions"
-        ),
+        note=_note(made),
         points=tuple(points),
         digest=profile.digest,
+    )
+
+
+def _note(made: Provenance) -> str:
+    """One sentence: what was measured where, and what its steps do not hold."""
+    threads = f"{made.threads} thread{'s' * (made.threads != 1)}" if made.threads else None
+    attention = f"{made.attention} attention" if made.attention else None
+    clock = f"{made.clock.replace('_', ' ')} clock" if made.origin != "imported" else None
+    how = ", ".join(part for part in (made.model, made.dtype, attention, threads, clock) if part)
+    source = f" ({made.source})" if made.source else ""
+    return (
+        f"{_VERBS[made.origin]} {made.date} on {made.device_name}{source}: {how}; {_LACKS[made.origin]}"
+        "packed prefills and mixed steps are compositions"
     )
 
 

@@ -54,26 +54,34 @@ class ModelDimensions(_Strict):
 
 
 class Provenance(_Strict):
-    """Who measured, on what, with what, when and how."""
+    """Who measured, on what, with what, when and how; null is what an imported measurement does not tell.
 
+    ``origin`` says what a step is: a bare ``forward`` of the model, a step of a whole ``engine`` (its host work
+    included), what a ``server`` showed to its clients, or a measurement ``imported`` from elsewhere. ``source`` names
+    the engine and version, the server, or the publication and licence of imported figures.
+    """
+
+    origin: Literal["forward", "engine", "server", "imported"] = "forward"
+    source: str | None = None
     model: str
     dimensions: ModelDimensions
     config_hash: str
-    weights: Literal["random", "trained"]
+    weights: Literal["random", "trained"] | None
     device: Literal["cpu", "cuda"]
     device_name: str
-    driver: str
-    num_cpus: Positive
-    threads: Positive
+    tensor_parallel: Positive = 1
+    driver: str | None
+    num_cpus: Positive | None
+    threads: Positive | None
     dtype: str
-    attention: str
-    kv_cache: str
+    attention: str | None
+    kv_cache: str | None
     clock: Literal["process_cpu", "wall", "cuda_events"]
     clock_reason: str
-    torch_version: str
-    transformers_version: str
-    python_version: str
-    platform: str
+    torch_version: str | None
+    transformers_version: str | None
+    python_version: str | None
+    platform: str | None
     date: str
     command: str
     duration_s: Share
@@ -193,7 +201,7 @@ class Profile(_Strict):
     decode: Table
     held_out: HeldOut
     validity: Validity
-    kv_bytes_per_token: KvBytes
+    kv_bytes_per_token: KvBytes | None
     batch_curve: BatchCurve
     samples: tuple[Sample, ...] = Field(min_length=1)
     digest: str
