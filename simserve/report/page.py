@@ -6,7 +6,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from markupsafe import Markup
 
 from simserve.errors import OutputError
 from simserve.report.cache import PARTS
-from simserve.report.content import page_content
+from simserve.report.content import Section, page_content
 from simserve.report.slots import FILLS
 from simserve.report.style import vega_config
 
@@ -32,7 +32,11 @@ _UNSAFE_IN_SCRIPT = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u20
 
 def write_page(result: RunResult, manifest: Mapping[str, Any], path: Path) -> None:
     """Write the page. Raises OutputError when the file cannot be written."""
-    html = render_page(result, manifest)
+    write_html(render_page(result, manifest), path)
+
+
+def write_html(html: str, path: Path) -> None:
+    """Write a page's text. Raises OutputError when the file cannot be written."""
     try:
         path.write_text(html, encoding="utf-8", newline="\n")
     except OSError as error:
@@ -43,14 +47,25 @@ def render_page(result: RunResult, manifest: Mapping[str, Any]) -> str:
     """The whole page as text."""
     with debug_mode(False):  # checking every chart against Vega-Lite's schema doubles the time; the tests do it
         content = page_content(result, manifest)
-    specs = {figure.id: figure.spec for section in content.sections for figure in section.figures}
+    return render_template(
+        "page.html.j2",
+        content.sections,
+        content=content,
+        kind="simserve report",
+        headline=emphasised(content.headline, [style.name for style in content.styles]),
+    )
+
+
+def render_template(template: str, sections: Sequence[Section], **variables: object) -> str:
+    """A page of this house: the style sheet, one copy of Vega, the charts of ``sections``, and the policy that lets
+    nothing else in. ``variables`` are what the template names."""
+    specs = {figure.id: figure.spec for section in sections for figure in section.figures}
     scripts = [_inline(vega_bundle()), _inline((_HERE / "page.js").read_text(encoding="utf-8"))]
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_HERE), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
     )
-    return environment.get_template("page.html.j2").render(
-        content=content,
-        headline=emphasised(content.headline, [style.name for style in content.styles]),
+    return environment.get_template(template).render(
+        **variables,
         parts=PARTS,
         slot_fills=FILLS,
         style=Markup((_HERE / "page.css").read_text(encoding="utf-8")),
