@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-
+from simserve.step_time.knee import batch_knee
 from simserve.step_time.profile_schema import BatchCurve, BatchPoint, Table
 
+__all__ = ["batch_knee", "make_batch_curve"]
+
 _LEAST_CONTEXT = 64  # a decode over fewer cached tokens is rare in service
-
-
-def batch_knee(step_s: Mapping[int, float]) -> int:
-    """The largest batch whose incoming doubling still gained at least √2 in throughput, from seconds per decode step at
-    each batch size; the smallest batch if no doubling did. ("The first doubling that fails" would say 1 for fp32 on a
-    CPU, where a batch of two gains nothing over one.)"""
-    passing = [
-        batch
-        for batch, seconds in step_s.items()
-        if batch % 2 == 0 and batch // 2 in step_s and 2 * step_s[batch // 2] / seconds >= math.sqrt(2)
-    ]
-    return max(passing, default=min(step_s))
 
 
 def make_batch_curve(decode: Table) -> BatchCurve:
