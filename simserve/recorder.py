@@ -99,8 +99,7 @@ class Recorder:
         """Open a row for the standing decision, if none is open."""
         if self._span is None:
             batch = self._batch
-            num_prefill_tokens = sum(chunk.num_new_tokens for chunk in batch.chunks)
-            self._span = self._open(now_ns, batch.num_seqs, batch.num_decodes, num_prefill_tokens)
+            self._span = self._open(now_ns, batch)
 
     def advance(self, begin: int, num_steps: int, num_live: int) -> None:
         """Steps ``begin`` to ``begin + num_steps`` of the decision passed, ``num_live`` sequences decoding."""
@@ -123,7 +122,7 @@ class Recorder:
                 span.num_extrapolated_steps += stop - first
         span.num_waiting_end = len(self._pool.waiting)
         span.kv_used_end = used = self._pool.used_tokens
-        span.kv_reserved_unused_end, span.kv_internal_end = self._pool.allocator.waste(used)
+        span.kv_reserved_unused_end, span.kv_internal_end = self._pool.allocator.waste(used, 0)
 
     def end_span(self, now_ns: int) -> None:
         """The open row, if any, ends here, with the values of the last ``advance`` (before anything was released)."""
@@ -135,15 +134,17 @@ class Recorder:
     def idle(self, begin_ns: int, end_ns: int) -> None:
         """Nothing runs from ``begin_ns`` to ``end_ns``."""
         self.end_span(begin_ns)
-        span = self._open(begin_ns, 0, 0, 0)
+        span = self._open(begin_ns, Batch())
         span.end_ns = end_ns
         self.records.spans.rows.append(_span_values(span))
 
-    def _open(self, now_ns: int, num_seqs: int, num_decodes: int, num_prefill_tokens: int) -> Span:
+    def _open(self, now_ns: int, batch: Batch) -> Span:
         pool = self._pool
         used, num_waiting = pool.used_tokens, len(pool.waiting)
-        reserved, internal = pool.allocator.waste(used)
-        span = Span(now_ns, now_ns, 0, num_seqs, num_decodes, num_prefill_tokens)
+        coming = sum(tokens for _, tokens in batch.prefills) + (len(pool.cohort) if batch.num_decodes else 0)
+        reserved, internal = pool.allocator.waste(used, coming)
+        num_prefill_tokens = sum(chunk.num_new_tokens for chunk in batch.chunks)
+        span = Span(now_ns, now_ns, 0, batch.num_seqs, batch.num_decodes, num_prefill_tokens)
         span.num_running_begin = pool.num_running
         span.num_waiting_begin = span.num_waiting_end = num_waiting
         span.kv_used_begin = span.kv_used_end = used

@@ -129,6 +129,16 @@ def test_limits_hold_in_every_batch(case):
 
 
 @run_briefly
+@given(cases(allocator="paged"))
+def test_paging_wastes_less_than_a_block_per_sequence(case):
+    """PagedAttention (SOSP'23): only the tail of a last block is ever held in vain, so with blocks of one token nothing
+    is; what a step is about to fill is no waste, however long its prompts."""
+    spans = run(case).spans.columns()
+    for when in ("begin", "end"):
+        assert (spans[f"kv_internal_{when}"] <= (case.settings.block_size - 1) * spans["num_running_begin"]).all()
+
+
+@run_briefly
 @given(cases())
 def test_the_same_run_gives_the_same_bytes(case):
     """INV-7, first half: determinism."""

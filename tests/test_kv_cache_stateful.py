@@ -254,7 +254,7 @@ class ContiguousMachine(RuleBasedStateMachine):
     @invariant()
     def waste_is_all_that_is_reserved_and_not_filled(self):
         used = sum(seq.request.num_prompt_tokens for seq in self.held.values())
-        waste = self.real.waste(used)
+        waste = self.real.waste(used, 0)
         assert waste.reserved_unused == sum(seq.request.num_output_tokens for seq in self.held.values())
         assert used + waste.reserved_unused + waste.internal == self.model.reserved_tokens
 

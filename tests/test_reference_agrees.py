@@ -74,7 +74,7 @@ def assert_spans_agree(records: Records, reference: Reference) -> None:
         if mine:
             assert (span["begin_ns"], span["end_ns"]) == (mine[0].begin_ns, mine[-1].end_ns)
             assert_shapes_agree(span, mine)
-            assert_memory_agrees(span, mine[0])
+            assert_memory_agrees(span, mine[0], reference.s.allocator == "paged")
     assert next(steps, None) is None
 
 
@@ -86,10 +86,12 @@ def assert_shapes_agree(span: dict[str, int], steps: list[Step]) -> None:
     assert span["num_finished_held"] == held
 
 
-def assert_memory_agrees(span: dict[str, int], step: Step) -> None:
+def assert_memory_agrees(span: dict[str, int], step: Step, paged: bool) -> None:
     assert span["kv_used_begin"] == step.used_tokens
     held = span["kv_used_begin"] + span["kv_reserved_unused_begin"] + span["kv_internal_begin"]
     assert held == step.reserved_tokens
+    if paged:  # room is taken step by step: what is promised is what this step computes
+        assert span["kv_reserved_unused_begin"] == sum(work.num_new for work in step.works)
     assert span["kv_external"] == step.external_tokens
 
 

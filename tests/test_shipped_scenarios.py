@@ -76,12 +76,13 @@ def test_cache64_paged_holds_more_sequences_in_the_same_bytes():
 
 def test_cache64_says_where_the_rest_of_the_bytes_went():
     """The parts of the cache add up to no more than all of it; contiguous loses most of it without filling it, and
-    paged only the tails of blocks."""
+    paged only the tails of blocks and the one token per sequence that the running step is about to fill."""
     shares = {name: variant.summary["kv_cache"] for name, variant in run("cache64").variants.items()}
     waste = ("mean_reserved_unused", "mean_internal_fragmentation", "mean_external_fragmentation")
     for name, share in shares.items():
         assert share["mean_used"] + sum(share[part] for part in waste) <= 1 + 1e-9
         assert name == "paged" or share["mean_used"] < shares["paged"]["mean_used"]
-    assert shares["paged"]["mean_reserved_unused"] == shares["paged"]["mean_external_fragmentation"] == 0
+    assert shares["paged"]["mean_external_fragmentation"] == 0
+    assert shares["paged"]["mean_reserved_unused"] < 64 / 1024 < shares["contiguous-oracle"]["mean_reserved_unused"]
     assert shares["contiguous-oracle"]["mean_internal_fragmentation"] == 0  # it reserves just what will be filled
     assert shares["contiguous-max-model-len"]["mean_internal_fragmentation"] > 0.5

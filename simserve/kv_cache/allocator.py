@@ -70,8 +70,8 @@ class Allocator(Protocol):
     def num_free_blocks(self) -> int:
         """Blocks (contiguous: tokens) that nobody holds."""
 
-    def waste(self, used_tokens: int) -> Waste:
-        """Held but not filled, given the tokens that are filled."""
+    def waste(self, used_tokens: int, coming_tokens: int) -> Waste:
+        """Held but not filled, given the tokens that are filled and those that the step under way fills."""
 
     def unusable_tokens(self, head: Request | None) -> int:
         """External fragmentation: free tokens in holes too small for the request at the head of the queue."""

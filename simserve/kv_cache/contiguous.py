@@ -128,8 +128,8 @@ class ContiguousAllocator:
         """Ranges are never swapped."""
         return 0
 
-    def waste(self, used_tokens: int) -> Waste:
-        """Reserved for tokens still to come, and reserved beyond the true length."""
+    def waste(self, used_tokens: int, coming_tokens: int) -> Waste:
+        """Reserved for tokens still to come, in this step or later, and reserved beyond the true length."""
         return Waste(self._final_tokens - used_tokens, self._reserved_tokens - self._final_tokens)
 
     def unusable_tokens(self, head: Request | None) -> int:

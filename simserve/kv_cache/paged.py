@@ -177,10 +177,10 @@ class PagedAllocator:
         self.allocate(seq, num_tokens)
         return num_blocks * self._swap.block_bytes
 
-    def waste(self, used_tokens: int) -> Waste:
-        """Nothing is reserved ahead; the tails of last blocks are internal fragmentation."""
-        held = self.block_size * (self.num_usable_blocks - len(self._free))
-        return Waste(0, held - used_tokens)
+    def waste(self, used_tokens: int, coming_tokens: int) -> Waste:
+        """Nothing is reserved beyond the step under way; the tails of last blocks are internal fragmentation."""
+        held = self.block_size * (self.num_usable_blocks - self.num_free_blocks)
+        return Waste(coming_tokens, held - used_tokens - coming_tokens)
 
     def unusable_tokens(self, head: Request | None) -> int:
         """No external fragmentation: any free block serves any sequence."""
