@@ -259,6 +259,17 @@ class ContiguousMachine(RuleBasedStateMachine):
         assert used + waste.reserved_unused + waste.internal == self.model.reserved_tokens
 
 
+def test_a_cache_of_any_size_is_made_at_once():
+    """A scenario may name petabytes (one token of a small model is 8 KiB): free blocks are not listed before use."""
+    cache = PagedAllocator(2**40, 1, max_model_len=1000, null_blocks=1)
+    first, second = sequence(0, 3), sequence(1, 4)
+    cache.allocate(first, 3)
+    cache.free(first)
+    cache.allocate(second, 4)
+    assert cache.num_free_blocks == 2**40 - 1 - 4
+    assert len(set(cache.table(second))) == 4
+
+
 TestPagedAllocator = PagedMachine.TestCase
 TestContiguousAllocator = ContiguousMachine.TestCase
 TestPagedAllocator.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)

@@ -44,7 +44,8 @@ class PagedAllocator:
         self._swap = swap
         self._num_swapped_blocks = 0
         self._swapped: dict[int, int] = {}
-        self._free = list(range(num_blocks - 1, null_blocks - 1, -1))
+        self._free: list[int] = []  # given back
+        self._fresh = range(null_blocks, num_blocks)  # never handed out: a list of a large cache would fill memory
         self._tables: dict[int, list[int]] = {}
         self._extra_refs: dict[int, int] = {}  # block -> tables that hold it, beyond the first
         self._phases: list[dict[int, list[int]]] = [{} for _ in range(block_size)]
@@ -53,8 +54,8 @@ class PagedAllocator:
 
     @property
     def num_free_blocks(self) -> int:
-        """Blocks on the free list."""
-        return len(self._free)
+        """Blocks that nobody holds."""
+        return len(self._free) + len(self._fresh)
 
     def table(self, seq: Sequence) -> tuple[int, ...]:
         """The sequence's block table: block ids in token order."""
@@ -86,7 +87,7 @@ class PagedAllocator:
 
     def can_admit(self, seq: Sequence, spare_blocks: int = 0) -> bool:
         """Whether all known tokens fit and the watermark stays free."""
-        return self._blocks(seq.num_known_tokens) + spare_blocks <= len(self._free) - self.watermark_blocks
+        return self._blocks(seq.num_known_tokens) + spare_blocks <= self.num_free_blocks - self.watermark_blocks
 
     def blocks_to_reach(self, seq: Sequence, num_tokens: int) -> int:
         """Blocks that the sequence lacks for ``num_tokens``."""
@@ -117,7 +118,7 @@ class PagedAllocator:
 
     def growth_limit(self, max_steps: int) -> int:
         """The largest n ≤ ``max_steps`` whose demand the free blocks cover."""
-        num_growing, free = len(self._phase_of), len(self._free)
+        num_growing, free = len(self._phase_of), self.num_free_blocks
         if num_growing * (max_steps // self.block_size + 1) <= free:
             return max_steps
         cycles, free = divmod(free, num_growing)
@@ -150,7 +151,9 @@ class PagedAllocator:
         if not self._extra_refs.get(table[index]):
             return False
         self._release([table[index]])
-        table[index] = self._free.pop()
+        copy: list[int] = []
+        self._take(copy, 1)
+        table[index] = copy[0]
         return True
 
     def free(self, seq: Sequence) -> None:
@@ -190,12 +193,16 @@ class PagedAllocator:
         return -(-num_tokens // self.block_size)
 
     def _take(self, table: list[int], num_blocks: int) -> None:
-        if num_blocks == 1:
+        assert num_blocks <= self.num_free_blocks, "the policy must check before it allocates"
+        if num_blocks == 1 and self._free:
             table.append(self._free.pop())
-        elif num_blocks > 1:
-            assert num_blocks <= len(self._free), "the policy must check before it allocates"
-            table.extend(self._free[-num_blocks:])
-            del self._free[-num_blocks:]
+        elif num_blocks > 0:
+            kept = max(0, len(self._free) - num_blocks)
+            num_fresh = num_blocks - len(self._free) + kept
+            table.extend(self._free[kept:])
+            table.extend(self._fresh[:num_fresh])
+            del self._free[kept:]
+            self._fresh = self._fresh[num_fresh:]
 
     def _release(self, blocks: list[int]) -> None:
         if not self._extra_refs:
