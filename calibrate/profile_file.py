@@ -38,14 +38,14 @@ def assemble(
         "samples": [sample.model_dump(mode="json") for sample in measurement.samples],
     }
     content["digest"] = content_digest(content)
-    return parse_profile(content, name), _layout(content) + "\n"
+    return parse_profile(content, name), layout(content) + "\n"
 
 
-def _layout(value: Any, depth: int = 0) -> str:  # noqa: ANN401 - any JSON
+def layout(value: Any, depth: int = 0) -> str:  # noqa: ANN401 - any JSON
     """JSON with one line per sample or table row, so that files are short and differences readable."""
     pad, end = "  " * (depth + 1), "  " * depth
     if isinstance(value, dict) and depth < 2 and value:
-        items = [f"{pad}{json.dumps(key)}: {_layout(item, depth + 1)}" for key, item in value.items()]
+        items = [f"{pad}{json.dumps(key)}: {layout(item, depth + 1)}" for key, item in value.items()]
         return "{\n" + ",\n".join(items) + f"\n{end}}}"
     if isinstance(value, list) and value and isinstance(value[0], dict):
         return "[\n" + ",\n".join(pad + json.dumps(item) for item in value) + f"\n{end}]"
