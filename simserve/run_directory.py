@@ -72,6 +72,8 @@ def check_replaceable(target: Path, shown: Path) -> None:
             return
         if not target.is_dir():
             raise OutputError(f"{shown}: must be a folder (it is a file); choose another --out")
+        if target.samefile(Path.cwd()):  # their shell would stand in a folder without a name
+            raise OutputError(f"{shown}: must not be the working directory; choose another --out")
         names = {entry.name for entry in target.iterdir()}
     except OSError as error:
         raise OutputError(f"{shown}: cannot read it ({_reason(error)}); choose another --out") from None

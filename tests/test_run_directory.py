@@ -195,6 +195,19 @@ def test_an_empty_folder_is_used(tmp_path):
     assert (folder / "summary.json").exists()
 
 
+@pytest.mark.parametrize("out", ["", ".", "../here", "link"])
+def test_the_working_directory_is_never_replaced(tmp_path, monkeypatch, out):
+    """Replacing it would leave the user's shell in a folder that has no name any more."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    if out == "link":
+        out = str(tmp_path / "link")
+        Path(out).symlink_to("here")
+    with pytest.raises(OutputError, match=r"working directory; choose another --out"), staged_folder(Path(out)):
+        raise AssertionError("must be refused before anything is simulated")
+    assert (tmp_path / "here").samefile(Path.cwd())
+
+
 def test_a_symlink_keeps_pointing_to_the_result(tmp_path):
     """``--out`` through a symlink replaces what it points to, not the link."""
     (tmp_path / "real").mkdir()
