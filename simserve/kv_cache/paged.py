@@ -193,10 +193,10 @@ class PagedAllocator:
         return -(-num_tokens // self.block_size)
 
     def _take(self, table: list[int], num_blocks: int) -> None:
-        assert num_blocks <= self.num_free_blocks, "the policy must check before it allocates"
         if num_blocks == 1 and self._free:
             table.append(self._free.pop())
         elif num_blocks > 0:
+            assert num_blocks <= self.num_free_blocks, "the policy must check before it allocates"
             kept = max(0, len(self._free) - num_blocks)
             num_fresh = num_blocks - len(self._free) + kept
             table.extend(self._free[kept:])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
+from itertools import islice
 from typing import Literal
 
 from simserve.request import Request, Sequence
@@ -21,17 +22,16 @@ class WaitingQueue:
     def __init__(self, order: QueueOrder) -> None:
         self._order = order
         self._heap: list[tuple[bool, int, int, Sequence]] = []
+        self._by_id: dict[int, Sequence] = {}  # in the order in which they were pushed
 
     def __len__(self) -> int:
         return len(self._heap)
-
-    def __iter__(self) -> Iterator[Sequence]:
-        return (entry[3] for entry in self._heap)
 
     def push(self, seq: Sequence) -> None:
         """Queue a sequence; one that was preempted goes before all that were not."""
         fresh = seq.num_preemptions == 0
         heapq.heappush(self._heap, (fresh, self._key(seq.request), seq.id, seq))
+        self._by_id[seq.id] = seq
 
     def head(self) -> Sequence:
         """The next to be served."""
@@ -39,7 +39,13 @@ class WaitingQueue:
 
     def pop(self) -> Sequence:
         """Take the head out."""
-        return heapq.heappop(self._heap)[3]
+        seq = heapq.heappop(self._heap)[3]
+        del self._by_id[seq.id]
+        return seq
+
+    def newest(self, count: int) -> Iterator[Sequence]:
+        """The ``count`` sequences pushed last, the latest first."""
+        return islice(reversed(self._by_id.values()), count)
 
     def would_lead(self, request: Request) -> bool:
         """Whether a new arrival would become the head."""

@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from simserve.request import Batch, Chunk, Request, Sequence, WaitUntil
 from simserve.scheduling.pool import Pool
+
+
+@dataclass(slots=True)
+class _Totals:
+    """Of everyone in the queue; kept while it only grows, so that an arrival costs the same however many wait."""
+
+    num_requests: int = 0
+    longest_prompt: int = 0
+    declared_tokens: int = 0
+    oldest_ns: int = 1 << 62
 
 
 class StaticScheduler:
@@ -17,6 +29,7 @@ class StaticScheduler:
         self.pool = pool
         self._max_wait_ns = max_wait_ns
         self._group: list[Sequence] = []
+        self._queue = _Totals()
         self._longest_prompt = 0
         self._standing: Batch | None = None
 
@@ -40,13 +53,13 @@ class StaticScheduler:
             return self._standing
         if not self.pool.waiting:
             return None
-        members, is_cut = self._collect()
-        deadline_ns = self._deadline_ns(members)
-        if not is_cut and more_coming and (deadline_ns is None or now_ns < deadline_ns):
-            for seq in members:
-                self.pool.waiting.push(seq)
-            return None if deadline_ns is None else WaitUntil(deadline_ns)
-        return self._start(members)
+        if more_coming and self._all_would_fit():
+            if self._max_wait_ns is None:
+                return None
+            deadline_ns = self._queue.oldest_ns + self._max_wait_ns
+            if now_ns < deadline_ns:
+                return WaitUntil(deadline_ns)
+        return self._start(self._collect())
 
     def steady_steps(self, batch: Batch, max_steps: int) -> int:
         """A prefill is one step; decodes stand until the group ends."""
@@ -73,25 +86,34 @@ class StaticScheduler:
         self.pool.other_tokens = 0
         return delivered
 
-    def _collect(self) -> tuple[list[Sequence], bool]:
-        """The longest prefix of the queue that fits together, taken out, and whether it could not be longer."""
-        pool = self.pool
-        limits, room = pool.limits, pool.allocator.admissible_tokens()
+    def _all_would_fit(self) -> bool:
+        """Whether the whole queue fits together with a slot to spare, so that the group could still grow."""
+        pool, queue, limits = self.pool, self._queue, self.pool.limits
+        if len(pool.waiting) >= limits.max_num_seqs:
+            return False
+        for seq in pool.waiting.newest(len(pool.waiting) - queue.num_requests):
+            request = seq.request
+            queue.num_requests += 1
+            queue.longest_prompt = max(queue.longest_prompt, request.num_prompt_tokens)
+            queue.declared_tokens += pool.allocator.declared_tokens(request)
+            queue.oldest_ns = min(queue.oldest_ns, request.arrival_ns)
+        padded = queue.num_requests * queue.longest_prompt
+        return padded <= limits.max_num_batched_tokens and queue.declared_tokens <= pool.allocator.admissible_tokens()
+
+    def _collect(self) -> list[Sequence]:
+        """The longest prefix of the queue that fits together, taken out."""
+        pool, limits, room = self.pool, self.pool.limits, self.pool.allocator.admissible_tokens()
         members: list[Sequence] = []
-        longest = declared = 0
+        longest = 0
         while pool.waiting and len(members) < limits.max_num_seqs:
             request = pool.waiting.head().request
             longest = max(longest, request.num_prompt_tokens)
-            declared += pool.allocator.declared_tokens(request)
-            if (len(members) + 1) * longest > limits.max_num_batched_tokens or declared > room:
-                return members, True
+            room -= pool.allocator.declared_tokens(request)
+            if (len(members) + 1) * longest > limits.max_num_batched_tokens or room < 0:
+                break
             members.append(pool.waiting.pop())
-        return members, len(members) == limits.max_num_seqs
-
-    def _deadline_ns(self, members: list[Sequence]) -> int | None:
-        if self._max_wait_ns is None:
-            return None
-        return min(seq.request.arrival_ns for seq in members) + self._max_wait_ns
+        self._queue = _Totals()
+        return members
 
     def _start(self, members: list[Sequence]) -> Batch:
         self._group = members
