@@ -1,4 +1,4 @@
-"""What an event costs: the work is in what changed, never in how many wait or run (DESIGN, "Batches carry aggregates")."""
+"""What an event costs: the work is in what changed, never in how many wait or run."""
 
 from __future__ import annotations
 
