@@ -1,4 +1,4 @@
-"""A run as one self-contained HTML file: records -> Altair charts -> page.
+"""A run, or a calibration, as one self-contained HTML file: data -> Altair charts -> page.
 
 Altair and Jinja are imported when a report is asked for, so that importing this package costs nothing.
 """
@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from simserve.simulate import RunResult
+    from simserve.step_time.profile_schema import Profile
 
-__all__ = ["render_report"]
+__all__ = ["render_calibration", "render_report"]
 
 
 def render_report(result: RunResult, manifest: Mapping[str, Any], path: Path) -> None:
@@ -26,3 +27,15 @@ def render_report(result: RunResult, manifest: Mapping[str, Any], path: Path) ->
     from simserve.report.page import write_page
 
     write_page(result, manifest, path)
+
+
+def render_calibration(profile: Profile, path: Path) -> None:
+    """Write the report of a profile to ``path``: what was measured on what, how noisy it was and how far off it may be,
+    as one HTML file that opens offline and loads nothing.
+
+    Raises:
+        OutputError: the file cannot be written.
+    """
+    from simserve.report.calibration import write_calibration_page
+
+    write_calibration_page(profile, path)

@@ -39,6 +39,7 @@ class Section:
     legend: Legend = ""
     notes: tuple[str, ...] = ()
     narrow: bool = False
+    folded: bool = False  # the table is long and waits behind a click
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,12 @@ from simserve.report.lines import reference_rule
 from simserve.report.style import DASHES
 from simserve.report.words import count, duration, times
 from simserve.request import Batch, Chunk
-from simserve.step_time.source import MeasuredPoint, StepTimeSource
+from simserve.step_time.source import MeasuredPoint, Phase, StepTimeSource
 from simserve.step_time.stretch import StepTime
 
 NUM_CURVE_POINTS = 48
 MAX_CURVES = 6
+MAX_SINGLES = 400  # of each kind, per chart
 MAX_POINTS = 240  # drawn per chart; there is one per measured shape
 _COLORS = [f"var(--s{i})" for i in range(MAX_CURVES)]  # from light to dark: their order is read without hue
 _SHAPES = ["circle", "square", "triangle-up", "diamond", "cross", "triangle-down"]
@@ -34,6 +35,13 @@ Row = dict[str, Any]
 Curve = Callable[[int, int], float]  # (series value, x) -> seconds
 
 
+class SingleStep(NamedTuple):
+    """One timed step as a mark of its own, beside the median of its point; ``disturbed`` by other processes."""
+
+    point: MeasuredPoint
+    disturbed: bool
+
+
 class _Drawn(NamedTuple):
     """A chart, the numbers behind it, and what its curves stand for."""
 
@@ -44,7 +52,8 @@ class _Drawn(NamedTuple):
 
 @dataclass(frozen=True)
 class Surface:
-    """A step-time model, and the ranges to draw it over: what its runs needed and what was measured."""
+    """A step-time model, and the ranges to draw it over: what its runs needed and what was measured. ``singles`` are
+    the timed steps behind the medians, where they are to be seen too."""
 
     key: str
     step_time: StepTime
@@ -52,11 +61,17 @@ class Surface:
     max_context_tokens: int
     max_num_seqs: int
     max_prefill_tokens: int
+    singles: tuple[SingleStep, ...] = ()
 
     def decode_s(self, batch_size: int, num_context_tokens: int) -> float:
         """Duration of one decode step of ``batch_size`` rows with that context each."""
         batch = Batch(num_decodes=batch_size, decode_context_tokens=batch_size * num_context_tokens)
         return self.step_time.ramp(batch, 0).first_s
+
+    def of(self, phase: Phase) -> list[SingleStep]:
+        """The single steps of one phase (prefills of one row)."""
+        steps = [step for step in self.singles if step.point.phase == phase]
+        return [step for step in steps if phase == "decode" or step.point.batch_size == 1]
 
     def prefill_s(self, num_context_tokens: int, num_new_tokens: int) -> float:
         """Duration of one prefill of ``num_new_tokens`` of one row on top of a cached context."""
@@ -76,6 +91,9 @@ def _over_context(surface: Surface) -> Figure:
     curves = _curve_rows(surface.decode_s, batches, grid)
     dots = [_dot(p.batch_size, p.num_context_tokens, p) for p in points if p.batch_size in batches]
     chart = _chart(curves, dots, "batch size", alt.X("x:Q", axis=number_axis("context per row (tokens)")))
+    chart = _with_singles(
+        chart, [_single(s, s.point.batch_size, s.point.num_context_tokens) for s in surface.of("decode")], curves
+    )
     if dots and max(dot["x"] for dot in dots) < longest:
         chart = alt.layer(chart, reference_rule(max(dot["x"] for dot in dots), "measured up to here", "x"))
     nearest = min(batches, key=lambda size: abs(size - surface.max_num_seqs))
@@ -101,6 +119,9 @@ def _over_batch(surface: Surface) -> Figure:
     curves = _curve_rows(decode_s, contexts, grid)
     dots = [_dot(p.num_context_tokens, p.batch_size, p) for p in points if p.num_context_tokens in contexts]
     chart = _chart(curves, dots, "context", _log_x("rows in the batch", 1, largest))
+    chart = _with_singles(
+        chart, [_single(s, s.point.num_context_tokens, s.point.batch_size) for s in surface.of("decode")], curves
+    )
     middle = contexts[(len(contexts) - 1) // 2]
     one, all_rows = surface.decode_s(1, middle), surface.decode_s(largest, middle)
     caption = (
@@ -120,6 +141,9 @@ def _prefill(surface: Surface) -> Figure:
     curves = _curve_rows(surface.prefill_s, contexts, grid)
     dots = [_dot(p.num_context_tokens, p.num_new_tokens, p) for p in points if p.num_context_tokens in contexts]
     chart = _chart(curves, dots, "cached before", _log_x("new tokens", 1, longest))
+    chart = _with_singles(
+        chart, [_single(s, s.point.num_context_tokens, s.point.num_new_tokens) for s in surface.of("prefill")], curves
+    )
     whole = surface.prefill_s(contexts[0], longest)
     caption = (
         f"A prefill of one token takes {duration(surface.prefill_s(contexts[0], 1))}, one of {count(longest)} tokens "
@@ -147,6 +171,30 @@ def _chart(curves: list[Row], dots: list[Row], series: str, x: alt.X) -> TopChar
     shape = alt.Shape("series:N", scale=alt.Scale(domain=names, range=_SHAPES[:n]), legend=None)
     points = alt.Chart(data(_thinned(dots))).mark_point(size=45, filled=True, opacity=0.9)
     return alt.layer(drawn, points.encode(x, y, color, shape, tooltip=tooltip))
+
+
+def _with_singles(chart: TopChart, singles: list[Row], curves: list[Row]) -> TopChart:
+    """The chart over marks of the single steps of its series: rings, and crosses where others disturbed them."""
+    names = list(dict.fromkeys(row["series"] for row in curves))
+    drawn = [row for row in singles if row["series"] in names]
+    if not drawn:
+        return chart
+    rows = _thinned([row for row in drawn if row["state"] == "clean"], MAX_SINGLES)
+    rows += _thinned([row for row in drawn if row["state"] != "clean"], MAX_SINGLES)
+    marks = alt.Chart(data(rows)).mark_point(size=22, filled=False, strokeWidth=1, opacity=0.55)
+    states = ["clean", "disturbed"]
+    shape = alt.Shape("state:N", scale=alt.Scale(domain=states, range=["circle", "cross"]), legend=None)
+    color = alt.Color(
+        "state:N", scale=alt.Scale(domain=states, range=["var(--ink-soft)", "var(--accent)"]), legend=None
+    )
+    tooltip = [
+        alt.Tooltip("state:N", title="one step"),
+        alt.Tooltip("x:Q", title="at", format=","),
+        duration_tip("y", "step"),
+    ]
+    layer = marks.encode(alt.X("x:Q"), alt.Y("y:Q"), color, shape, tooltip=tooltip)
+    both: TopChart = alt.layer(chart, layer).resolve_scale(color="independent", shape="independent")
+    return both
 
 
 def _figure(surface: Surface, kind: str, caption: str, drawn: _Drawn) -> Figure:
@@ -183,8 +231,13 @@ def _dot(series: int, x: int, point: MeasuredPoint) -> Row:
     return {"series": f"{series:,}", "x": x, "y": _round(point.seconds)}
 
 
-def _thinned(rows: list[Row]) -> list[Row]:
-    return rows[:: -(-len(rows) // MAX_POINTS)]
+def _single(step: SingleStep, series: int, x: int) -> Row:
+    state = "disturbed" if step.disturbed else "clean"
+    return _dot(series, x, step.point) | {"state": state}
+
+
+def _thinned(rows: list[Row], limit: int = MAX_POINTS) -> list[Row]:
+    return rows[:: max(1, -(-len(rows) // limit))]
 
 
 def _round(value: float) -> float:
