@@ -70,7 +70,7 @@ def test_every_colour_that_is_used_is_defined():
 def test_every_fill_pattern_that_is_used_is_drawn():
     """url(#hatch-…) in a chart has its pattern in the page."""
     used = {n for path in HERE.glob("*.py") for n in re.findall(r"url\(#([\w-]+)\)", path.read_text(encoding="utf-8"))}
-    template = (HERE / "page.html.j2").read_text(encoding="utf-8")
+    template = (HERE / "frame.html.j2").read_text(encoding="utf-8")
     assert used - {"hatch"} == set(re.findall(r'<pattern id="([\w-]+)"', template))
 
 
