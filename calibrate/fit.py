@@ -1,41 +1,43 @@
-"""From samples to tables: medians per point, the error on held-out points, and where the tables reach."""
+"""From samples to tables: medians per point, and where the tables reach."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from statistics import median
 
-import numpy as np
-
 from calibrate.clock import Clock
 from calibrate.errors import CalibrationError
 from calibrate.grid import Point
 from calibrate.measure import seconds_of
-from simserve.step_time.profile_schema import HeldOut, HeldOutError, Sample, Table, TableRow, Validity
+from simserve.step_time.profile_schema import Sample, Table, TableRow, Validity
 from simserve.step_time.source import Phase
-from simserve.step_time.surface import Below, Surface
-
-_BELOW: dict[Phase, Below] = {"prefill": "linear", "decode": "flat"}
 
 
 def point_medians(samples: Iterable[Sample], clock: Clock) -> dict[Point, float]:
-    """Median seconds per point over its clean samples, or over all where it has no clean one."""
+    """Median seconds per point over its clean samples, or over all where it has no clean one; anchors left out."""
     groups: dict[Point, list[Sample]] = {}
     for sample in samples:
-        shape = (sample.phase, sample.batch_size, sample.num_new_tokens, sample.num_context_tokens)
-        groups.setdefault(Point(*shape, sample.held_out), []).append(sample)
+        if not sample.anchor:
+            groups.setdefault(point_of(sample), []).append(sample)
     return {
         point: median(seconds_of(sample, clock) for sample in ([s for s in group if not s.dirty] or group))
         for point, group in groups.items()
     }
 
 
+def point_of(sample: Sample) -> Point:
+    """The point that a sample is of."""
+    alone = sample.phase, sample.batch_size, sample.num_new_tokens, sample.num_context_tokens
+    beside = sample.num_decodes, sample.num_decode_context_tokens
+    return Point(*alone, sample.held_out, *beside, sample.context_spread)
+
+
 def make_table(medians: Mapping[Point, float], phase: Phase) -> Table:
-    """The table of one phase. Rows with a single context are left out, since nothing is known of their slope.
-    Raises ``CalibrationError`` when fewer than two rows remain."""
+    """The table of one phase, without the points held out. Rows with a single context are left out, since nothing is
+    known of their slope. Raises ``CalibrationError`` when fewer than two rows remain."""
     rows: dict[int, dict[int, float]] = {}
     for point, seconds in medians.items():
-        if point.phase == phase:
+        if point.phase == phase and point.in_table and not point.held_out:
             rows.setdefault(point.row, {})[point.num_context_tokens] = seconds
     table = []
     for row, cells in sorted(rows.items()):
@@ -51,23 +53,9 @@ def make_table(medians: Mapping[Point, float], phase: Phase) -> Table:
 
 def require_fittable(points: Iterable[Point]) -> None:
     """Raise ``CalibrationError`` now if the points would not make two tables."""
-    fitted = {point: 1.0 for point in points if not point.held_out}
+    fitted = dict.fromkeys(points, 1.0)
     make_table(fitted, "prefill")
     make_table(fitted, "decode")
-
-
-def held_out_error(medians: Mapping[Point, float]) -> HeldOut:
-    """Fit without the held-out points, predict them, and compare."""
-    fitted = {point: seconds for point, seconds in medians.items() if not point.held_out}
-    errors: dict[Phase, list[float]] = {"prefill": [], "decode": []}
-    for phase, found in errors.items():
-        surface = Surface(make_table(fitted, phase), _BELOW[phase])
-        for point, seconds in medians.items():
-            if point.phase == phase and point.held_out:
-                predicted = surface.curve(point.row).at(point.num_context_tokens)
-                found.append(abs(predicted - seconds) / seconds)
-    prefill, decode = errors["prefill"], errors["decode"]
-    return HeldOut(prefill=_summary(prefill), decode=_summary(decode), all=_summary(prefill + decode))
 
 
 def make_validity(prefill: Table, decode: Table) -> Validity:
@@ -79,10 +67,3 @@ def make_validity(prefill: Table, decode: Table) -> Validity:
         min_decode_context=min(row.contexts[0] for row in decode.rows),
         max_decode_context=max(row.contexts[-1] for row in decode.rows),
     )
-
-
-def _summary(errors: list[float]) -> HeldOutError:
-    if not errors:
-        return HeldOutError(num_points=0, mean=None, p95=None, max=None)
-    p95 = float(np.percentile(errors, 95))
-    return HeldOutError(num_points=len(errors), mean=float(np.mean(errors)), p95=p95, max=max(errors))

@@ -2,43 +2,69 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from calibrate.grid import Point
 from calibrate.kv_cache import Caches, cache_argument
+from calibrate.packed import PackedSteps, Part
 
 
 class Stepper:
     """Runs steps of any point. ``prepare`` builds what the step needs; ``step`` is what the clock goes around.
 
-    ``logits_to_keep=1``: a serving engine computes logits for the last token of a row only, and for a prompt of 1,024
-    tokens and a vocabulary of 151,936 the rest alone would take 600 MB.
+    ``logits_to_keep``: a serving engine computes logits for the last token of a sequence only, and for a prompt of
+    1,024 tokens and a vocabulary of 151,936 the rest alone would take 600 MB.
     """
 
-    def __init__(self, model: Any, caches: Caches, seed: int = 0) -> None:  # noqa: ANN401
+    def __init__(self, model: Any, caches: Caches, seed: int = 0, packed: PackedSteps | None = None) -> None:  # noqa: ANN401
         self._model = model
         self._caches = caches
+        self._packed = packed
         self._argument = cache_argument(model)
         self._generator = torch.Generator().manual_seed(seed)
+        self._forward: Callable[..., Any] = model
         self._inputs: dict[str, Any] = {}
 
     def prepare(self, point: Point) -> None:
         """Cache and random tokens of ``point``, on the device."""
-        shape = point.batch_size, point.num_new_tokens
-        ids = torch.randint(0, self._model.config.vocab_size, shape, generator=self._generator).to(self._model.device)
-        cache = self._caches.shape(point.batch_size, point.num_context_tokens, point.num_new_tokens)
-        self._inputs = {"input_ids": ids, self._argument: cache}
+        self._forward = self._model
+        if point.phase == "no_cache":
+            inputs: dict[str, Any] = {"use_cache": False, "logits_to_keep": 1}
+            shape = point.batch_size, point.num_new_tokens
+        elif point.in_table:
+            cache = self._caches.shape(point.batch_size, point.num_context_tokens, point.num_new_tokens)
+            inputs = {self._argument: cache, "use_cache": True, "logits_to_keep": 1}
+            shape = point.batch_size, point.num_new_tokens
+        else:
+            assert self._packed is not None, "such points are planned only where steps can be packed"
+            parts = parts_of(point)
+            self._forward = self._packed.forward
+            inputs = {self._argument: self._packed.cache, "use_cache": True, **self._packed.prepare(parts)}
+            shape = 1, sum(part.num_tokens for part in parts)
+        ids = torch.randint(0, self._model.config.vocab_size, shape, generator=self._generator)
+        self._inputs = {"input_ids": ids.to(self._model.device), **inputs}
 
     def step(self) -> None:
         """The forward itself."""
         with torch.inference_mode():
-            self._model(**self._inputs, use_cache=True, logits_to_keep=1)
+            self._forward(**self._inputs)
 
     def release(self) -> None:
         """Let go of the last point's cache."""
         self._inputs = {}
+
+
+def parts_of(point: Point) -> list[Part]:
+    """The sequences of a packed step: its prompts and the decodes beside them, or each decode of unequal contexts."""
+    if point.phase == "decode":
+        return [Part(1, 1, context) for context in point.decode_contexts()]
+    prompts = Part(point.batch_size, point.num_new_tokens, point.num_context_tokens)
+    if not point.num_decodes:
+        return [prompts]
+    return [prompts, Part(point.num_decodes, 1, point.num_decode_context_tokens)]
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -1,50 +1,88 @@
-"""Which steps to time: prefill over (new tokens, context), decode over (batch size, context), and the points held out.
-
-Held-out points are measured like the others but left out of the first fit: whole rows between fitted rows, and
-contexts between fitted contexts, so that their error is the error of interpolating in either direction.
-"""
+"""Which steps to time: prefill over (new tokens, context), decode over (batch size, context), mixed steps over both,
+the whole sequence without a cache; and random steps inside the same ranges, held out to see how wrong the fit is."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 from typing import Literal, NamedTuple
 
 from calibrate.options import GridSize
 
+PhaseName = Literal["prefill", "decode", "mixed", "no_cache"]
+Shape = tuple[str, int, int, int, int, int, float]
+
 
 class Point(NamedTuple):
-    """The shape of one step: ``batch_size`` rows that each compute ``num_new_tokens`` over ``num_context_tokens``."""
+    """The shape of one step: ``batch_size`` sequences that each compute ``num_new_tokens`` over ``num_context_tokens``,
+    and ``num_decodes`` more that compute one over ``num_decode_context_tokens``; see ``Sample``."""
 
-    phase: Literal["prefill", "decode"]
+    phase: PhaseName
     batch_size: int
     num_new_tokens: int
     num_context_tokens: int
     held_out: bool = False
+    num_decodes: int = 0
+    num_decode_context_tokens: int = 0
+    context_spread: float = 0.0
 
     @property
     def row(self) -> int:
         """Its row in its phase's table."""
-        return self.num_new_tokens if self.phase == "prefill" else self.batch_size
+        return self.batch_size if self.phase == "decode" else self.num_new_tokens
 
     @property
     def cache_tokens(self) -> int:
         """Tokens in the cache when the step ends."""
-        return self.batch_size * (self.num_context_tokens + self.num_new_tokens)
+        if self.phase == "no_cache":
+            return 0
+        beside = self.num_decodes * (self.num_decode_context_tokens + 1)
+        return self.batch_size * (self.num_context_tokens + self.num_new_tokens) + beside
+
+    @property
+    def in_table(self) -> bool:
+        """Whether it is a cell of the prefill or decode table; the others check or correct what those compose to."""
+        alone = self.batch_size == 1 or self.phase == "decode"
+        return self.phase in ("prefill", "decode") and alone and not self.context_spread
+
+    @property
+    def shape(self) -> Shape:
+        """What identifies it, as ``Sample.shape``."""
+        beside = self.num_decodes, self.num_decode_context_tokens
+        return self.phase, self.batch_size, self.num_new_tokens, self.num_context_tokens, *beside, self.context_spread
+
+    def decode_contexts(self) -> list[int]:
+        """The context of each decode of a ``decode`` point: evenly spread about the mean."""
+        mean, last = self.num_context_tokens, max(1, self.batch_size - 1)
+        spread = mean * self.context_spread
+        return [max(1, round(mean - spread + 2 * spread * i / last)) for i in range(self.batch_size)]
 
     def __str__(self) -> str:
-        what = f"{self.row} tokens" if self.phase == "prefill" else f"batch {self.row}"
-        return f"{self.phase} {what} × context {self.num_context_tokens}"
+        if self.phase == "no_cache":
+            return f"no cache {self.num_new_tokens} tokens"
+        what = f"{self.row} tokens" if self.phase != "decode" else f"batch {self.row}"
+        prompts = f"{self.batch_size} × " if self.batch_size > 1 and self.phase != "decode" else ""
+        spread = f" ± {self.context_spread:.0%}" if self.context_spread else ""
+        beside = f" beside {self.num_decodes} decodes × {self.num_decode_context_tokens}" if self.num_decodes else ""
+        return f"{self.phase} {prompts}{what} × context {self.num_context_tokens}{spread}{beside}"
 
 
 @dataclass(frozen=True)
 class Axes:
-    """Rows and contexts of one phase; the held-out contexts are measured in the rows named beside them."""
+    """Rows and contexts of one phase: every pair is measured."""
 
     rows: tuple[int, ...]
     contexts: tuple[int, ...]
-    held_out_rows: tuple[int, ...]
-    held_out_contexts: tuple[int, ...]
-    rows_of_held_out_contexts: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class MixedAxes:
+    """New tokens and context of a chunk, number and context of the decodes beside it: every combination is measured."""
+
+    num_new_tokens: tuple[int, ...]
+    contexts: tuple[int, ...]
+    num_decodes: tuple[int, ...]
+    decode_contexts: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -57,53 +95,66 @@ class Limits:
 
 
 PREFILL: dict[GridSize, Axes] = {
-    "quick": Axes((1, 8, 64, 256), (0, 512), (24,), (), ()),
-    "default": Axes((1, 2, 8, 32, 128, 512), (0, 1024), (64,), (384,), (8, 128)),
-    "full": Axes(
-        (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048), (0, 512, 2048), (24, 96, 384), (1024,), (16, 128, 512)
-    ),
+    "quick": Axes((1, 8, 32, 64, 256), (0, 512)),
+    "standard": Axes((1, 2, 4, 8, 16, 32, 64, 128, 256, 512), (0, 256, 1024)),
+    "full": Axes((1, 2, 4, 8, 16, 24, 32, 64, 96, 128, 256, 384, 512, 1024, 2048), (0, 512, 1024, 2048)),
 }
 DECODE: dict[GridSize, Axes] = {
-    "quick": Axes((1, 4, 16, 64), (1, 1024), (8,), (256,), (4,)),
-    "default": Axes((1, 2, 4, 8, 16, 32, 64), (1, 256, 2048), (12, 24), (1024,), (2, 16)),
-    "full": Axes((1, 2, 4, 8, 16, 32, 64), (1, 16, 128, 512, 2048), (6, 12, 24, 48), (1024,), (1, 4, 16, 64)),
+    "quick": Axes((1, 2, 4, 8, 16, 64), (1, 1024)),
+    "standard": Axes((1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64), (1, 256, 1024, 2048)),
+    "full": Axes((1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64), (1, 16, 128, 512, 1024, 2048)),
 }
-GPU_PREFILL = Axes(
-    (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192), (0, 1024, 4096, 16384), (96, 768, 3072), (8192,), (512,)
-)
-GPU_DECODE = Axes(
-    (1, 2, 4, 8, 16, 32, 64, 128, 256), (1, 256, 1024, 4096, 16384), (6, 24, 96, 192), (2048, 8192), (1, 8, 32)
-)
+MIXED: dict[GridSize, MixedAxes] = {
+    "quick": MixedAxes((8, 128), (0,), (4, 16), (256,)),
+    "standard": MixedAxes((8, 32, 128), (0, 512), (2, 8, 32), (128, 1024)),
+    "full": MixedAxes((8, 32, 128, 512), (0, 1024), (2, 8, 32), (128, 1024)),
+}
+NO_CACHE: dict[GridSize, tuple[int, ...]] = {
+    "quick": (16, 128),
+    "standard": (16, 64, 256, 1024),
+    "full": (16, 64, 256, 512, 1024, 2048),
+}
+GPU_PREFILL = Axes((1, 8, 16, 32, 64, 96, 128, 256, 512, 768, 1024, 2048, 4096, 8192), (0, 1024, 4096, 8192, 16384))
+GPU_DECODE = Axes((1, 2, 4, 6, 8, 16, 24, 32, 64, 96, 128, 192, 256), (1, 256, 1024, 2048, 4096, 8192, 16384))
+GPU_MIXED = MixedAxes((32, 128, 512, 2048), (0, 4096), (4, 32, 128), (256, 4096))
+GPU_NO_CACHE = (16, 64, 256, 1024, 4096, 8192)
 
 
 def make_grid(size: GridSize, on_gpu: bool, limits: Limits) -> list[Point]:
-    """All points of a grid up to ``limits``. A GPU's steps are short, so its default grid is larger than a CPU's full
+    """All points of a grid up to ``limits``. A GPU's steps are short, so its standard grid is larger than a CPU's full
     one; ``quick`` is the same everywhere."""
-    wide = on_gpu and size != "quick"
-    prefill = _cut(GPU_PREFILL if wide else PREFILL[size], limits.max_prefill_tokens, limits.max_context)
-    decode = _cut(GPU_DECODE if wide else DECODE[size], limits.max_batch_size, limits.max_context)
-    points = [Point("prefill", 1, row, context, held) for row, context, held in _cells(prefill)]
-    return points + [Point("decode", row, 1, context, held) for row, context, held in _cells(decode)]
+    prefill, decode, mixed = make_axes(size, on_gpu, limits)
+    lengths = _up_to(GPU_NO_CACHE if _is_wide(size, on_gpu) else NO_CACHE[size], limits.max_prefill_tokens)
+    points = [Point("prefill", 1, row, context) for row, context in product(prefill.rows, prefill.contexts)]
+    points += [Point("decode", row, 1, context) for row, context in product(decode.rows, decode.contexts)]
+    for new, context, decodes, decode_context in product(
+        mixed.num_new_tokens, mixed.contexts, mixed.num_decodes, mixed.decode_contexts
+    ):
+        points.append(Point("mixed", 1, new, context, False, decodes, decode_context))
+    return points + [Point("no_cache", 1, length, 0) for length in lengths]
 
 
-def _cut(axes: Axes, max_row: int | None, max_context: int | None) -> Axes:
-    """The axes up to the limits, which become the last fitted row and context; held-out ones stay inside."""
-    rows, contexts = _up_to(axes.rows, max_row), _up_to(axes.contexts, max_context)
-    return Axes(
-        rows,
-        contexts,
-        tuple(row for row in axes.held_out_rows if row < rows[-1]),
-        tuple(context for context in axes.held_out_contexts if context < contexts[-1] and context not in contexts),
-        tuple(row for row in axes.rows_of_held_out_contexts if row in rows),
+def make_axes(size: GridSize, on_gpu: bool, limits: Limits) -> tuple[Axes, Axes, MixedAxes]:
+    """The axes of prefill, decode and mixed steps up to the limits, which become the last row and context."""
+    wide = _is_wide(size, on_gpu)
+    prefill, decode = (GPU_PREFILL, GPU_DECODE) if wide else (PREFILL[size], DECODE[size])
+    mixed = GPU_MIXED if wide else MIXED[size]
+    tokens, batch, context = limits.max_prefill_tokens, limits.max_batch_size, limits.max_context
+    return (
+        Axes(_up_to(prefill.rows, tokens), _up_to(prefill.contexts, context)),
+        Axes(_up_to(decode.rows, batch), _up_to(decode.contexts, context)),
+        MixedAxes(
+            _up_to(mixed.num_new_tokens, tokens),
+            _up_to(mixed.contexts, context),
+            _up_to(mixed.num_decodes, batch),
+            _up_to(mixed.decode_contexts, context),
+        ),
     )
+
+
+def _is_wide(size: GridSize, on_gpu: bool) -> bool:
+    return on_gpu and size != "quick"
 
 
 def _up_to(values: tuple[int, ...], limit: int | None) -> tuple[int, ...]:
     return values if limit is None else tuple(sorted({min(value, limit) for value in values}))
-
-
-def _cells(axes: Axes) -> list[tuple[int, int, bool]]:
-    cells = [(row, context, False) for row in axes.rows for context in axes.contexts]
-    cells += [(row, context, True) for row in axes.held_out_rows for context in axes.contexts]
-    cells += [(row, context, True) for row in axes.rows_of_held_out_contexts for context in axes.held_out_contexts]
-    return cells

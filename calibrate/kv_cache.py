@@ -72,7 +72,8 @@ class InPlaceCaches:
             return noise.repeat(-(-numel // len(noise)))
 
         self._tail = spec.num_kv_heads, spec.head_dim
-        self._layers = [InPlaceLayer(block(), block()) for _ in range(spec.num_layers)]
+        self.memory = [(block(), block()) for _ in range(spec.num_layers)]
+        self._layers = [InPlaceLayer(keys, values) for keys, values in self.memory]
         self._cache = _TRANSFORMERS.Cache(layers=self._layers)
 
     def shape(self, batch_size: int, num_context_tokens: int, num_new_tokens: int) -> Any:  # noqa: ANN401

@@ -41,10 +41,11 @@ class Measurement:
 
     samples: list[Sample] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    session: int = 0
 
     def of(self, point: Point) -> list[Sample]:
-        """The samples of one point."""
-        return [sample for sample in self.samples if _key(sample) == point[:4]]
+        """The samples of one point that this session measured, anchors apart."""
+        return [s for s in self.samples if s.shape == point.shape and s.session == self.session and not s.anchor]
 
 
 class Measurer:
@@ -124,6 +125,10 @@ class Measurer:
             order=len(self.measurement.samples),
             held_out=point.held_out,
             dirty=dirty,
+            num_decodes=point.num_decodes,
+            num_decode_context_tokens=point.num_decode_context_tokens,
+            context_spread=point.context_spread,
+            session=self.measurement.session,
         )
         self.measurement.samples.append(sample)
         self._clean[point] += not dirty
@@ -156,7 +161,3 @@ class Measurer:
 def seconds_of(sample: Sample, clock: Clock) -> float:
     """A sample's step time by the chosen clock."""
     return Timing(sample.wall_s, sample.cpu_s or sample.wall_s, sample.cuda_s).by(clock)
-
-
-def _key(sample: Sample) -> tuple[str, int, int, int]:
-    return sample.phase, sample.batch_size, sample.num_new_tokens, sample.num_context_tokens

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 Device = Literal["auto", "cpu", "cuda"]
 Dtype = Literal["auto", "fp32", "bf16", "fp16"]
-GridSize = Literal["quick", "default", "full"]
+GridSize = Literal["quick", "standard", "full"]
 KvCache = Literal["in-place", "dynamic"]
 
 
@@ -28,6 +28,15 @@ class CalibrateOptions:
     - ``max_batch_size``, ``max_context``, ``max_prefill_tokens``: cut the grid;
     - ``out``: the profile file to write; default ``<model>-<device>-<dtype>.json`` here;
     - ``resume``: continue the partial file that an interrupted run left beside ``out``;
+    - ``engine``: time whole steps of a serving engine (``transformers``: its continuous batching; ``vllm``) instead of
+      bare forwards;
+    - ``engine_python``: the Python that has that engine, for one that runs in an environment of its own;
+    - ``overhead_for``: a profile of bare forwards; what the engine's steps take beyond them is fitted and added to it;
+    - ``url``: calibrate the running OpenAI-compatible server there from outside, instead of a model here; ``model`` and
+      ``dtype`` then say what it runs, and ``attn``, ``kv_cache`` and ``threads`` mean nothing;
+    - ``served_model``: the name to ask that server for; default: the only one that it lists;
+    - ``api_key``: sent to the server and kept nowhere; default: the environment variable ``SIMSERVE_API_KEY``;
+    - ``time_limit_s``: when to stop asking a server and fit what is there; ``timeout_s``: how long it may be silent;
     - ``seed``: weights, tokens and the order of the points;
     - ``command``: what the user typed, for the provenance.
     """
@@ -38,12 +47,20 @@ class CalibrateOptions:
     attn: str = "sdpa"
     kv_cache: KvCache = "in-place"
     threads: int = 1
-    grid: GridSize = "default"
+    grid: GridSize = "standard"
     repeats: int | None = None
     max_batch_size: int | None = None
     max_context: int | None = None
     max_prefill_tokens: int | None = None
     out: Path | None = None
     resume: bool = True
+    engine: str | None = None
+    engine_python: str | None = None
+    overhead_for: Path | None = None
+    url: str | None = None
+    served_model: str | None = None
+    api_key: str | None = field(default=None, repr=False)
+    time_limit_s: float = 1800.0
+    timeout_s: float = 60.0
     seed: int = 0
     command: str = ""

@@ -36,7 +36,7 @@ class PartialFile:
 
     def save(self, samples: list[Sample]) -> None:
         """Keep the samples so far."""
-        rows = [sample.model_dump(mode="json") for sample in samples]
+        rows = [sample.model_dump(mode="json", exclude_defaults=True) for sample in samples]
         write_atomically(self.path, json.dumps({"fingerprint": self._fingerprint, "samples": rows}))
 
     def remove(self) -> None:

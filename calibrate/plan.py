@@ -10,8 +10,8 @@ from calibrate.grid import Point
 from calibrate.options import CalibrateOptions, GridSize
 
 LONG_STEP_S = 0.25  # beyond it a cold start no longer shows, and waiting for it twice would
-_REPEATS: dict[GridSize, int] = {"quick": 2, "default": 3, "full": 5}
-_POINT_BUDGET_S: dict[GridSize, float] = {"quick": 0.5, "default": 1.5, "full": 12.0}
+_REPEATS: dict[GridSize, int] = {"quick": 2, "standard": 3, "full": 5}
+_POINT_BUDGET_S: dict[GridSize, float] = {"quick": 0.5, "standard": 1.5, "full": 12.0}
 _LEAST_REPEATS = 2
 
 

@@ -6,8 +6,11 @@ import json
 from typing import Any
 
 from calibrate.batch_curve import make_batch_curve
-from calibrate.fit import held_out_error, make_table, make_validity, point_medians
+from calibrate.fit import make_table, make_validity, point_medians
+from calibrate.fit_mixed import fit_mixed
+from calibrate.held_out_error import held_out_error
 from calibrate.measure import Measurement
+from simserve.step_time.composition import ComposedSteps
 from simserve.step_time.profile_schema import (
     SCHEMA_VERSION,
     KvBytes,
@@ -22,20 +25,23 @@ def assemble(
     name: str, provenance: Provenance, kv_bytes: KvBytes, measurement: Measurement, duration_s: float
 ) -> tuple[Profile, str]:
     """Fit ``measurement`` and make the profile and the text of its file."""
-    medians = point_medians(measurement.samples, provenance.clock)
+    runs = [[s for s in measurement.samples if (s.session > 0) == later] for later in (False, True)]
+    medians, again = (point_medians(samples, provenance.clock) for samples in runs)
     prefill, decode = make_table(medians, "prefill"), make_table(medians, "decode")
+    mixed = fit_mixed(medians, ComposedSteps(prefill, decode))
     made = provenance.model_copy(update={"duration_s": round(duration_s, 1), "notes": tuple(measurement.notes)})
     content: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "name": name,
         "provenance": made.model_dump(mode="json"),
-        "held_out": held_out_error(medians).model_dump(mode="json"),
+        "held_out": held_out_error(medians, again).model_dump(mode="json"),
         "validity": make_validity(prefill, decode).model_dump(mode="json"),
         "kv_bytes_per_token": kv_bytes.model_dump(mode="json"),
         "batch_curve": make_batch_curve(decode).model_dump(mode="json"),
         "prefill": prefill.model_dump(mode="json"),
         "decode": decode.model_dump(mode="json"),
-        "samples": [sample.model_dump(mode="json") for sample in measurement.samples],
+        "mixed": mixed.model_dump(mode="json") if mixed else None,
+        "samples": [sample.model_dump(mode="json", exclude_defaults=True) for sample in measurement.samples],
     }
     content["digest"] = content_digest(content)
     return parse_profile(content, name), layout(content) + "\n"

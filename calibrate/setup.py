@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from calibrate.clock import Timer, time_on_cpu, time_on_cuda
+from calibrate.contention import Reading, read_machine
 from calibrate.errors import CalibrationError
 from calibrate.fit import require_fittable
 from calibrate.forward import Stepper, is_out_of_memory
-from calibrate.grid import Limits, Point, make_grid
-from calibrate.kv_cache import check_kv_bytes, make_caches
+from calibrate.grid import Limits, Point, make_axes, make_grid
+from calibrate.held_out import held_out_points
+from calibrate.kv_cache import InPlaceCaches, check_kv_bytes, make_caches
+from calibrate.measure import Steps
 from calibrate.memory import fit_points, free_bytes
 from calibrate.model import ModelSource, build_model
 from calibrate.options import CalibrateOptions
+from calibrate.packed import PackedSteps
 from calibrate.provenance import make_provenance
 from simserve.step_time.profile_schema import KvBytes, Provenance
+
+_NOT_PACKED = "mixed steps need the in-place cache and were not measured: they are compositions"
 
 
 @dataclass(frozen=True)
@@ -27,16 +34,23 @@ class Setup:
     provenance: Provenance
     kv_bytes: KvBytes
     points: tuple[Point, ...]
-    stepper: Stepper
+    stepper: Steps
     timer: Timer
     notes: tuple[str, ...]
+    read_machine: Callable[[], Reading | None] = read_machine
+    stop: Callable[[], None] = lambda: None
 
 
 def set_up(source: ModelSource, device: str, dtype: str, options: CalibrateOptions) -> Setup:
     """Build everything and check the bytes of the KV cache against the formula. Raises ``CalibrationError``."""
     limits = Limits(options.max_batch_size, options.max_context, options.max_prefill_tokens)
-    grid = make_grid(options.grid, device == "cuda", limits)
+    on_gpu = device == "cuda"
+    grid = make_grid(options.grid, on_gpu, limits)
     require_fittable(grid)
+    grid += held_out_points(options.grid, make_axes(options.grid, on_gpu, limits), options.seed)
+    packs = options.kv_cache == "in-place"
+    if not packs:
+        grid = [point for point in grid if point.in_table or point.phase == "no_cache"]
     torch.set_num_threads(options.threads)
     model = build_model(source, device, dtype, options.attn, options.seed)
     measured = check_kv_bytes(model, source.spec, dtype)
@@ -49,7 +63,7 @@ def set_up(source: ModelSource, device: str, dtype: str, options: CalibrateOptio
         points=tuple(points),
         stepper=stepper,
         timer=time_on_cuda if device == "cuda" else time_on_cpu,
-        notes=tuple(notes + more),
+        notes=tuple(([] if packs else [_NOT_PACKED]) + notes + more),
     )
 
 
@@ -66,7 +80,8 @@ def _make_stepper(
         max_context = max(1, *(point.num_context_tokens for point in points))
         try:
             caches = make_caches(options.kv_cache, source.spec, model, num_tokens, max_context)
-            return points, Stepper(model, caches, options.seed), notes
+            packed = PackedSteps(model, caches.memory, options.attn) if isinstance(caches, InPlaceCaches) else None
+            return points, Stepper(model, caches, options.seed, packed), notes
         except Exception as error:
             if not is_out_of_memory(error):
                 raise

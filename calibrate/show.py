@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from simserve.step_time.profile_schema import BatchCurve, HeldOutError, Profile, Table
+from simserve.step_time.profile_schema import BatchCurve, HeldOut, HeldOutError, Profile, Table
 
 
 def show(profile: Profile, console: Console) -> None:
@@ -19,7 +19,10 @@ def show(profile: Profile, console: Console) -> None:
     if kv is not None:
         console.print(f"KV cache: {kv.measured:,} bytes per token in its tensors = formula {kv.formula:,}")
     error = profile.held_out
-    console.print(f"Held-out error: prefill {_error(error.prefill)}; decode {_error(error.decode)}")
+    for kind in HeldOut.model_fields:
+        found = getattr(error, kind)
+        if found is not None and found.num_points:
+            console.print(f"Held-out error, {kind}: {_error(found)}")
     for note in made.notes:
         console.print(f"[yellow]note[/]: {note}")
 
@@ -58,4 +61,5 @@ def _ms(seconds: float) -> str:
 def _error(error: HeldOutError) -> str:
     if error.mean is None or error.p95 is None or error.max is None:
         return "not measured"
-    return f"mean {error.mean:.1%}, p95 {error.p95:.1%}, max {error.max:.1%} of {error.num_points} points"
+    noise = "" if error.noise is None else f"; measured again they lay {error.noise:.1%} from themselves"
+    return f"mean {error.mean:.1%}, p95 {error.p95:.1%}, max {error.max:.1%} of {error.num_points} points{noise}"

@@ -111,7 +111,8 @@ def run(  # noqa: PLR0913, PLR0917 - one argument per option
     epilog="[bold]Examples[/bold]\n\n"
     "simserve calibrate\n\n"
     "simserve calibrate --model qwen2.5-0.5b --device cpu --dtype fp32\n\n"
-    "simserve calibrate --model ./my-model --device cuda --out my-model-h100.json"
+    "simserve calibrate --model ./my-model --device cuda --out my-model-h100.json\n\n"
+    "simserve calibrate --url http://127.0.0.1:8000 --model qwen3-8b --dtype bf16"
 )
 def calibrate(  # noqa: PLR0913, PLR0917 - one argument per option
     model: Annotated[
@@ -136,22 +137,59 @@ def calibrate(  # noqa: PLR0913, PLR0917 - one argument per option
     ] = None,
     resume: Annotated[bool, typer.Option(help="Continue what an interrupted run left beside --out.")] = True,
     grid: Annotated[
-        Literal["quick", "default", "full"], typer.Option(help="quick for a first look, full for a profile to keep.")
-    ] = "default",
+        Literal["quick", "standard", "full"], typer.Option(help="quick for a first look, full for a profile to keep.")
+    ] = "standard",
     repeats: Annotated[
         int | None, typer.Option(min=1, help="Timed samples of each point, at most.", show_default="2, 3 or 5 by grid")
     ] = None,
     max_batch_size: Annotated[int | None, typer.Option(min=1, help="Cut the grid.", show_default=False)] = None,
     max_context: Annotated[int | None, typer.Option(min=1, help="Cut the grid.", show_default=False)] = None,
     max_prefill_tokens: Annotated[int | None, typer.Option(min=1, help="Cut the grid.", show_default=False)] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            help="Time whole steps of a serving engine, transformers (its continuous batching) or vllm.",
+            show_default="bare forwards",
+        ),
+    ] = None,
+    engine_python: Annotated[
+        str | None, typer.Option(help="The Python that has that engine, for vllm.", show_default=False)
+    ] = None,
+    overhead_for: Annotated[
+        Path | None,
+        typer.Option(
+            help="A profile of bare forwards: fit what the engine's steps take beyond it, and add that.",
+            show_default=False,
+        ),
+    ] = None,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            help="Calibrate the OpenAI-compatible server running there; --model and --dtype say what it runs.",
+            show_default=False,
+        ),
+    ] = None,
+    served_model: Annotated[
+        str | None, typer.Option(help="Name to ask that server for.", show_default="the only one it lists")
+    ] = None,
+    api_key: Annotated[
+        str | None,
+        typer.Option(help="Sent to that server, kept nowhere.", show_default="$SIMSERVE_API_KEY"),
+    ] = None,
+    time_limit_s: Annotated[float, typer.Option(help="Stop asking a server then, and fit what is there.")] = 1800.0,
+    timeout_s: Annotated[float, typer.Option(help="How long a server may be silent.")] = 60.0,
     seed: Annotated[int, typer.Option(help="Seed of weights, tokens and the order of the points.")] = 0,
 ) -> None:
     """Time real prefill and decode steps on this machine; write a profile for scenarios to use."""
     given = {**locals(), "command": _typed_command()}
     with exit_codes("what was measured is kept; the same command goes on from there"):
         try:
-            from calibrate.command import calibrate as measure
             from calibrate.options import CalibrateOptions
+
+            if url is not None:  # needs no torch
+                from calibrate.server.command import calibrate_server as measure
+            else:
+                from calibrate.command import calibrate as measure
         except ModuleNotFoundError as error:
             if (error.name or "").split(".")[0] not in ("torch", "transformers"):
                 raise

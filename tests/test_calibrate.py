@@ -65,6 +65,8 @@ def test_provenance_and_raw_samples_are_complete(calibrated: tuple[Profile, str,
     assert all(s.wall_s > 0 and s.cpu_s is not None and s.cpu_s > 0 and s.cuda_s is None for s in profile.samples)
     assert [s.order for s in profile.samples] == list(range(len(profile.samples)))
     assert profile.held_out.prefill.num_points >= 1 and profile.held_out.decode.num_points >= 1
+    assert profile.mixed is not None and profile.held_out.mixed.num_points >= 1
+    assert {s.phase for s in profile.samples} == {"prefill", "decode", "mixed", "no_cache"}
     # 2 · 2 layers · 1 KV head · 32 · 4 bytes
     assert profile.kv_bytes_per_token.measured == 512
 
@@ -74,7 +76,8 @@ def test_the_tables_and_the_knee_are_printed(calibrated: tuple[Profile, str, Pat
     profile, printed, path = calibrated
     for words in ("Prefill, ms", "Decode step, ms", f"knee at batch {profile.batch_curve.knee}", "512 bytes per token"):
         assert words in printed
-    assert "Held-out error: prefill mean" in printed
+    for kind in ("prefill", "decode", "mixed", "all"):
+        assert f"Held-out error, {kind}: mean" in printed
     assert f"wrote {path}" in printed.replace("\n", "")
 
 
@@ -118,7 +121,7 @@ def test_an_interrupted_calibration_resumes(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(calibrate_setup, "time_on_cpu", time_on_cpu)
     profile, printed = run(out)
     assert f"{len(kept)} samples are there" in printed.replace("\n", " ")
-    assert [s.model_dump(mode="json") for s in profile.samples[: len(kept)]] == kept
+    assert [s.model_dump(mode="json", exclude_defaults=True) for s in profile.samples[: len(kept)]] == kept
     assert list(tmp_path.iterdir()) == [out]
 
 

@@ -11,15 +11,17 @@ from hypothesis import strategies as st
 
 from calibrate.batch_curve import batch_knee, make_batch_curve
 from calibrate.errors import CalibrationError
-from calibrate.fit import held_out_error, make_table, make_validity, point_medians, require_fittable
-from calibrate.grid import Limits, Point, make_grid
+from calibrate.fit import make_table, make_validity, point_medians, require_fittable
+from calibrate.grid import Limits, Point, make_axes, make_grid
+from calibrate.held_out import held_out_points
+from calibrate.held_out_error import held_out_error
 from calibrate.memory import fit_points
 from calibrate.options import CalibrateOptions, GridSize
 from calibrate.plan import Plan, make_plan
 from tests.profile_builders import affine, make_point, make_sample
 from tests.profile_builders import make_table as table_of
 
-GRIDS = [(size, on_gpu) for size in ("quick", "default", "full") for on_gpu in (False, True)]
+GRIDS = [(size, on_gpu) for size in ("quick", "standard", "full") for on_gpu in (False, True)]
 FP32 = {1: 0.144, 2: 0.287, 4: 0.263, 8: 0.241, 16: 0.284, 32: 0.376, 64: 0.566}
 BF16 = {1: 0.088, 2: 0.092, 4: 0.105, 8: 0.122, 16: 0.154, 32: 0.224, 64: 0.357}
 
@@ -53,21 +55,26 @@ def test_the_batch_curve_is_against_the_smallest_batch() -> None:
 
 
 @pytest.mark.parametrize(("size", "on_gpu"), GRIDS)
-def test_held_out_points_have_fitted_neighbours_on_both_sides(size: GridSize, on_gpu: bool) -> None:
-    """Their error is the error of interpolation: each lies strictly inside the fitted rows and contexts. No point is
-    measured twice, and every fitted row has at least two contexts."""
-    points = make_grid(size, on_gpu, Limits())
-    assert len({p[:4] for p in points}) == len(points)
+def test_held_out_points_are_random_inside_the_grid(size: GridSize, on_gpu: bool) -> None:
+    """Their error is the error of interpolation anywhere: each lies inside the measured ranges and is no point of the
+    grid; the same seed draws the same points, another seed others. Every row of the grid has at least two contexts."""
+    axes = make_axes(size, on_gpu, Limits())
+    grid, held = make_grid(size, on_gpu, Limits()), held_out_points(size, axes, 1)
+    assert len({p.shape for p in grid + held}) == len(grid) + len(held)
+    assert held == held_out_points(size, axes, 1) != held_out_points(size, axes, 2)
+    prefill, decode, mixed = axes
+    for p in held:
+        assert p.held_out
+        if p.phase == "mixed":
+            assert mixed.num_decodes[0] <= p.num_decodes <= mixed.num_decodes[-1]
+            assert mixed.num_new_tokens[0] <= p.num_new_tokens <= mixed.num_new_tokens[-1]
+        else:
+            ends = prefill if p.phase == "prefill" else decode
+            assert 1 <= p.row <= ends.rows[-1] and 0 <= p.num_context_tokens <= ends.contexts[-1]
     for phase in ("prefill", "decode"):
-        fitted = [p for p in points if p.phase == phase and not p.held_out]
-        held = [p for p in points if p.phase == phase and p.held_out]
-        assert held
-        assert min(Counter(p.row for p in fitted).values()) >= 2
-        rows, contexts = {p.row for p in fitted}, {p.num_context_tokens for p in fitted}
-        for p in held:
-            assert min(rows) <= p.row <= max(rows)
-            assert min(contexts) <= p.num_context_tokens <= max(contexts)
-            assert p.row not in rows or p.num_context_tokens not in contexts
+        assert min(Counter(p.row for p in grid if p.phase == phase).values()) >= 2
+    kinds = {(p.phase, p.in_table) for p in held}
+    assert kinds == {("prefill", True), ("decode", True), ("mixed", False), ("prefill", False), ("decode", False)}
 
 
 def test_grids_keep_what_their_readers_need() -> None:
@@ -87,8 +94,8 @@ def test_limits_become_the_ends_of_the_grid(grid: tuple[GridSize, bool], batch: 
     """Whatever the limits, none is passed, no point comes twice, and what is left can be fitted."""
     points = make_grid(*grid, Limits(batch, context, tokens))
     assert all(p.num_context_tokens <= context for p in points)
-    assert all(p.row <= (batch if p.phase == "decode" else tokens) for p in points)
-    assert len({p[:4] for p in points}) == len(points)
+    assert all(p.row <= (batch if p.phase == "decode" else tokens) and p.num_decodes <= batch for p in points)
+    assert len({p.shape for p in points}) == len(points)
     require_fittable(points)
 
 
@@ -106,7 +113,7 @@ def test_plans_ask_for_fewer_samples_of_long_steps() -> None:
     plan = Plan((), 5, 10.0, 0)
     assert [plan.wanted(s) for s in (None, 0.1, 2.0, 3.0, 60.0)] == [5, 5, 5, 3, 2]
     assert make_plan([], CalibrateOptions(repeats=1)).wanted(60.0) == 1
-    assert [make_plan([], CalibrateOptions(grid=g)).repeats for g in ("quick", "default", "full")] == [2, 3, 5]
+    assert [make_plan([], CalibrateOptions(grid=g)).repeats for g in ("quick", "standard", "full")] == [2, 3, 5]
 
 
 def test_rounds_depend_on_the_seed_alone() -> None:
@@ -133,7 +140,9 @@ def test_held_out_errors_are_those_of_predicting_without_the_points() -> None:
             cells |= {make_point(phase, row, c): affine(row, c) for c in (0, 100)}
     cells[make_point("decode", 4, 50, held_out=True)] = affine(4, 50)
     cells[make_point("decode", 12, 50, held_out=True)] = affine(12, 50) / 1.1
-    error = held_out_error(cells)
+    again = {point: seconds * 1.02 for point, seconds in cells.items()}
+    error = held_out_error(cells, again)
+    assert error.decode.noise == pytest.approx(0.02) and error.prefill.noise is None
     assert error.prefill.num_points == 0 and error.prefill.mean is None
     assert error.decode.mean == pytest.approx(0.05, rel=1e-6)
     assert error.all.max == pytest.approx(0.1, rel=1e-6)

@@ -9,28 +9,58 @@ from __future__ import annotations
 import hashlib
 import json
 from difflib import get_close_matches
-from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError
 
 from simserve.errors import ProfileError
+from simserve.step_time.profile_fit import (
+    BatchCurve,
+    BatchPoint,
+    Count,
+    HeldOut,
+    HeldOutError,
+    KvBytes,
+    MixedCorrection,
+    Positive,
+    Seconds,
+    Share,
+    Strict,
+    Table,
+    TableRow,
+    Validity,
+)
+
+__all__ = [
+    "PROFILES_DIR",
+    "SCHEMA_VERSION",
+    "BatchCurve",
+    "BatchPoint",
+    "HeldOut",
+    "HeldOutError",
+    "KvBytes",
+    "MixedCorrection",
+    "ModelDimensions",
+    "Profile",
+    "Provenance",
+    "Sample",
+    "StepOverhead",
+    "Table",
+    "TableRow",
+    "Validity",
+    "content_digest",
+    "load_profile",
+    "parse_profile",
+    "require_model",
+    "shipped_profiles",
+]
 
 SCHEMA_VERSION = 1
 PROFILES_DIR = Path(__file__).parent / "profiles"
 
-Count = Annotated[int, Field(ge=0)]
-Positive = Annotated[int, Field(ge=1)]
-Seconds = Annotated[float, Field(gt=0)]
-Share = Annotated[float, Field(ge=0)]
 
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
-
-
-class ModelDimensions(_Strict):
+class ModelDimensions(Strict):
     """The numbers that decide a step's work; two models with equal dimensions share a profile."""
 
     num_layers: Positive
@@ -53,7 +83,7 @@ class ModelDimensions(_Strict):
         return content_digest(self.model_dump(mode="json"))[:16]
 
 
-class Provenance(_Strict):
+class Provenance(Strict):
     """Who measured, on what, with what, when and how; null is what an imported measurement does not tell.
 
     ``origin`` says what a step is: a bare ``forward`` of the model, a step of a whole ``engine`` (its host work
@@ -67,7 +97,7 @@ class Provenance(_Strict):
     dimensions: ModelDimensions
     config_hash: str
     weights: Literal["random", "trained"] | None
-    device: Literal["cpu", "cuda"]
+    device: Literal["cpu", "cuda", "unknown"]
     device_name: str
     tensor_parallel: Positive = 1
     driver: str | None
@@ -88,12 +118,19 @@ class Provenance(_Strict):
     notes: tuple[str, ...] = ()
 
 
-class Sample(_Strict):
+class Sample(Strict):
     """One timed step. ``cpu_s`` is the process CPU clock, ``cuda_s`` a pair of CUDA events; ``other_cpus`` is how many
     CPUs other processes kept busy meanwhile (null where the system does not tell); ``order`` counts all timed steps
-    of the run; a ``dirty`` sample was disturbed and is kept, but not fitted unless its point has no clean one."""
+    of the run; a ``dirty`` sample was disturbed and is kept, but not fitted unless its point has no clean one.
 
-    phase: Literal["prefill", "decode"]
+    ``batch_size`` sequences compute ``num_new_tokens`` over ``num_context_tokens`` each: prompts packed into one row
+    (``prefill``), one token each (``decode``), a chunk (``mixed``), or a whole sequence without a cache (``no_cache``).
+    ``num_decodes`` more decode in the same row over ``num_decode_context_tokens`` each (``mixed``). Contexts of decodes
+    are spread evenly from 1 − ``context_spread`` to 1 + ``context_spread`` times their mean. ``session`` counts the
+    processes that measured; an ``anchor`` sample is of the one point that is visited again and again to see drift.
+    """
+
+    phase: Literal["prefill", "decode", "mixed", "no_cache"]
     batch_size: Positive
     num_new_tokens: Positive
     num_context_tokens: Count
@@ -104,94 +141,37 @@ class Sample(_Strict):
     order: Count
     held_out: bool
     dirty: bool
+    num_decodes: Count = 0
+    num_decode_context_tokens: Count = 0
+    context_spread: Share = 0.0
+    session: Count = 0
+    anchor: bool = False
+
+    @property
+    def shape(self) -> tuple[str, int, int, int, int, int, float]:
+        """What identifies its point: phase, batch size, new and context tokens, decodes beside it, spread."""
+        beside = self.num_decodes, self.num_decode_context_tokens
+        return self.phase, self.batch_size, self.num_new_tokens, self.num_context_tokens, *beside, self.context_spread
 
 
-class TableRow(_Strict):
-    """Measured seconds at increasing contexts, at one row value (new tokens, or batch size)."""
+class StepOverhead(Strict):
+    """What the tables hold beyond the bare forwards that ``samples`` of the profile timed: seconds per step, per
+    sequence in it, and per (new token, key) pair of different sequences, fitted on steps of the engine ``source``.
+    ``before`` and ``after`` are the errors on steps of it that were not fitted; ``samples`` are its steps, of both
+    kinds."""
 
-    row: Positive
-    contexts: tuple[Count, ...] = Field(min_length=2)
-    seconds: tuple[Seconds, ...] = Field(min_length=2)
-
-    @model_validator(mode="after")
-    def _in_order(self) -> TableRow:
-        if len(self.contexts) != len(self.seconds):
-            raise ValueError(f"{len(self.contexts)} contexts but {len(self.seconds)} seconds")
-        if any(b <= a for a, b in pairwise(self.contexts)):
-            raise ValueError("contexts must increase")
-        return self
-
-
-class Table(_Strict):
-    """``prefill``: rows are new tokens of one sequence; ``decode``: rows are batch sizes, contexts per sequence."""
-
-    rows: tuple[TableRow, ...] = Field(min_length=2)
-
-    @model_validator(mode="after")
-    def _in_order(self) -> Table:
-        if any(b.row <= a.row for a, b in pairwise(self.rows)):
-            raise ValueError("rows must increase")
-        return self
+    source: str
+    date: str
+    command: str
+    constant_s: Share
+    per_sequence_s: Share
+    per_foreign_pair_s: Share
+    before: HeldOutError
+    after: HeldOutError
+    samples: tuple[Sample, ...] = Field(min_length=1)
 
 
-class HeldOutError(_Strict):
-    """Relative errors |predicted − measured| / measured on points that were not fitted, as shares; null if none."""
-
-    num_points: Count
-    mean: Share | None
-    p95: Share | None
-    max: Share | None
-
-
-class HeldOut(_Strict):
-    prefill: HeldOutError
-    decode: HeldOutError
-    all: HeldOutError
-
-
-class Validity(_Strict):
-    """Ranges inside which nothing is extrapolated (rows near the upper end may reach less far in context)."""
-
-    max_prefill_tokens: Positive
-    max_prefill_context: Count
-    max_batch_size: Positive
-    min_decode_context: Count
-    max_decode_context: Count
-
-
-class KvBytes(_Strict):
-    """KV bytes per token: of the real cache tensors, and 2 · layers · KV heads · head dim · bytes. They must agree."""
-
-    measured: Positive
-    formula: Positive
-
-    @model_validator(mode="after")
-    def _agree(self) -> KvBytes:
-        if self.measured != self.formula:
-            raise ValueError(f"the cache tensors hold {self.measured} bytes per token, the formula says {self.formula}")
-        return self
-
-
-class BatchPoint(_Strict):
-    """Decode throughput at one batch size; ``latency_ratio`` and ``throughput_ratio`` are against the smallest."""
-
-    batch_size: Positive
-    seconds: Seconds
-    tokens_per_s: Seconds
-    latency_ratio: Seconds
-    throughput_ratio: Seconds
-
-
-class BatchCurve(_Strict):
-    """Decode steps over batch size at one context. ``knee`` is the largest batch whose incoming doubling still gained
-    at least √2 in throughput (the smallest batch if none did)."""
-
-    num_context_tokens: Count
-    points: tuple[BatchPoint, ...] = Field(min_length=1)
-    knee: Positive
-
-
-class Profile(_Strict):
+class Profile(Strict):
     """A measured step-time profile."""
 
     schema_version: Literal[1]
@@ -203,6 +183,8 @@ class Profile(_Strict):
     validity: Validity
     kv_bytes_per_token: KvBytes | None
     batch_curve: BatchCurve
+    mixed: MixedCorrection | None = None
+    overhead: StepOverhead | None = None
     samples: tuple[Sample, ...] = Field(min_length=1)
     digest: str
 

@@ -1,0 +1,60 @@
+"""How wrong a fit is on steps that it has not seen, and how far such steps lie from themselves measured again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from calibrate.fit import make_table
+from calibrate.fit_mixed import batch_of, fit_mixed
+from calibrate.grid import Point
+from simserve.step_time.composition import ComposedSteps
+from simserve.step_time.profile_schema import HeldOut, HeldOutError
+
+Medians = Mapping[Point, float]
+
+_KINDS: dict[str, Callable[[Point], bool]] = {
+    "prefill": lambda point: point.phase == "prefill" and point.in_table,
+    "decode": lambda point: point.phase == "decode" and point.in_table,
+    "mixed": lambda point: point.phase == "mixed",
+    "packed": lambda point: point.phase == "prefill" and point.batch_size > 1,
+    "unequal": lambda point: point.phase == "decode" and point.context_spread > 0,
+    "all": lambda point: point.phase != "no_cache",
+}
+
+
+def fit_steps(medians: Medians) -> ComposedSteps:
+    """Step times by the tables and the mixed correction of ``medians``, what was held out left out."""
+    prefill, decode = make_table(medians, "prefill"), make_table(medians, "decode")
+    return ComposedSteps(prefill, decode, fit_mixed(medians, ComposedSteps(prefill, decode)))
+
+
+def held_out_error(medians: Medians, again: Medians | None = None) -> HeldOut:
+    """Predict the points held out and compare, kind by kind; ``again`` are medians of the same points from another
+    run, whose relative distance from the first is the ``noise`` beside the error."""
+    return compare(fit_steps(medians), medians, again)
+
+
+def compare(steps: ComposedSteps, medians: Medians, again: Medians | None = None) -> HeldOut:
+    """As ``held_out_error``, with step times that were fitted to something else."""
+    again = again or {}
+    held_out = {point: seconds for point, seconds in medians.items() if point.held_out}
+    errors, noises = {}, {}
+    for point, seconds in held_out.items():
+        errors[point] = abs(steps.ramp(batch_of(point), 0).first_s - seconds) / seconds
+        if point in again:
+            noises[point] = abs(again[point] - seconds) / seconds
+    summaries = {
+        kind: _summary([errors[p] for p in errors if belongs(p)], [noises[p] for p in noises if belongs(p)])
+        for kind, belongs in _KINDS.items()
+    }
+    return HeldOut(**summaries)
+
+
+def _summary(errors: list[float], noises: list[float]) -> HeldOutError:
+    noise = float(np.mean(noises)) if noises else None
+    if not errors:
+        return HeldOutError(num_points=0, mean=None, p95=None, max=None, noise=noise)
+    p95 = float(np.percentile(errors, 95))
+    return HeldOutError(num_points=len(errors), mean=float(np.mean(errors)), p95=p95, max=max(errors), noise=noise)
