@@ -109,7 +109,7 @@ class Connection:
 
     async def _lines(self, reader: asyncio.StreamReader, headers: dict[str, str]) -> AsyncIterator[bytes]:
         """Lines of the body without their ends. The connection lives on only if the body was read to its end."""
-        rest, whole = b"", False
+        rest, whole, streams = b"", False, self._streams
         try:
             async for data in self._body(reader, headers):
                 *lines, rest = (rest + data).split(b"\n")
@@ -123,7 +123,8 @@ class Connection:
         except (OSError, EOFError, ValueError, asyncio.LimitOverrunError) as error:
             raise _translated(error, self._timeout_s) from None
         finally:
-            if not whole:
+            # An abandoned reader is finalised late, when the connection may already be another one.
+            if not whole and self._streams is streams:
                 self.close()
 
     async def _body(self, reader: asyncio.StreamReader, headers: dict[str, str]) -> AsyncIterator[bytes]:
