@@ -40,8 +40,9 @@ def summarize(records: Records, slo: SloTargets | None = None) -> dict[str, Any]
     """One variant's object in ``summary.json``: plain ints, floats and nulls (a mean of nothing is null).
 
     ``mean_batch_size`` counts the rows that a step computes, finished members of a static batch included;
-    ``wasted_slot_share`` is the share of them that were such members, ``prompt_padding_share`` the share of prefilled
-    tokens that were padding. Cache shares and ``mean_running`` are time-weighted from first arrival to last completion.
+    ``wasted_slot_share`` is the share of their time that such members held, ``prompt_padding_share`` the share of
+    prefilled tokens that were padding. Cache shares and ``mean_running`` are time-weighted from first arrival to last
+    completion.
     """
     requests = records.requests
     columns = latencies(requests)
@@ -191,12 +192,20 @@ def _steps(records: Records, spans: SpanIntegral, window_ns: FloatColumn) -> dic
         "peak_running": int(running.max(initial=0)),
         "mean_waiting": float(spans.column_means(window_ns, "num_waiting")[0]),
         "busy_share": float(spans.busy_shares(window_ns)[0]),
-        "wasted_slot_share": held / max(1, rows),
+        "wasted_slot_share": _wasted_slot_share(spans, window_ns),
         "prompt_padding_share": (records.num_padding_tokens - held) / max(1, prefilled),
         "computed_tokens": records.num_computed_tokens,
         "padding_tokens": records.num_padding_tokens,
         "extrapolated_step_share": int(columns["num_extrapolated_steps"].sum()) / num_steps,
     }
+
+
+def _wasted_slot_share(spans: SpanIntegral, window_ns: FloatColumn) -> float:
+    """Time of slots held by finished members of static batches over that of all rows: a long prefill counts as long."""
+    held, steps = (spans.columns[name].astype(np.float64) for name in ("num_finished_held", "num_steps"))
+    held_rows = np.divide(held, steps, out=np.zeros_like(held), where=steps > 0)  # constant in a span
+    mean_rows = float(spans.column_means(window_ns, "num_seqs")[0])
+    return float(spans.means(window_ns, held_rows)[0]) / mean_rows if mean_rows > 0 else 0.0
 
 
 def _kv_cache(records: Records, spans: SpanIntegral, window_ns: FloatColumn) -> dict[str, int | float]:

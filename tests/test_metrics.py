@@ -107,17 +107,19 @@ def test_goodput_counts_requests_that_meet_every_slo_named(slo, good):
     assert summary["slo_attainment"] == pytest.approx(good / 3)
 
 
-def test_batch_size_and_waste_are_per_step():
-    """A static batch of four rows over ten steps in which one member ended halfway wastes 5 of 40 slot-steps."""
-    records = records_of(Served(0, 0, 1, 11, 10))
-    add_span(records, 0, 1, num_steps=1, num_seqs=4, num_prefill_tokens=40)
-    add_span(records, 1, 11, num_steps=10, num_seqs=4, num_decodes=4, num_finished_held=5)
+def test_batch_size_is_per_step_and_waste_is_slot_time():
+    """A static batch of four rows prefills for 30 s and decodes ten steps of 1 s; one member ends halfway: it holds its
+    slot in vain for 5 of 4 × 40 slot-seconds, though for 5 of 44 row-steps."""
+    records = records_of(Served(0, 0, 30, 40, 10))
+    add_span(records, 0, 30, num_steps=1, num_seqs=4, num_prefill_tokens=40)
+    add_span(records, 30, 35, num_steps=5, num_seqs=4, num_decodes=4)
+    add_span(records, 35, 40, num_steps=5, num_seqs=4, num_decodes=4, num_finished_held=5)
     records.num_padding_tokens = 12 + 5
     records.num_computed_tokens = 28 + 35
     summary = summarize(records)
     assert summary["mean_batch_size"] == 4
     assert summary["num_steps"] == 11
-    assert summary["wasted_slot_share"] == pytest.approx(5 / 44)
+    assert summary["wasted_slot_share"] == pytest.approx(5 / 160)
     assert summary["prompt_padding_share"] == pytest.approx(12 / 40)
 
 
