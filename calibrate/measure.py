@@ -11,7 +11,7 @@ from typing import Protocol
 from calibrate.clock import Clock, Timer, Timing
 from calibrate.contention import DIRTY_CPUS, Contention
 from calibrate.grid import Point
-from calibrate.plan import LONG_STEP_S, Plan, num_warm_ups
+from calibrate.plan import ANCHORS_PER_ROUND, LONG_STEP_S, Plan, num_warm_ups
 from simserve.step_time.profile_schema import Sample
 
 
@@ -73,7 +73,10 @@ class Measurer:
         for number, order in enumerate(self._plan.rounds()):
             pending = [point for point in order if self._pending(point, number)]
             clean_before = sum(self._clean.values())
-            for point in pending:
+            anchor_every = max(1, -(-len(order) // ANCHORS_PER_ROUND))
+            for index, point in enumerate(pending):
+                if index % anchor_every == 0:
+                    self._visit_anchor(is_out_of_memory)
                 if point not in self._lost:
                     self._visit(point, is_out_of_memory)
                     on_progress(self._num_done(), self._num_wanted(), str(point))
@@ -87,15 +90,20 @@ class Measurer:
         have = self._clean[point]
         return have < wanted and (round_number >= self._plan.repeats or len(self.measurement.of(point)) <= round_number)
 
-    def _visit(self, point: Point, is_out_of_memory: Callable[[BaseException], bool]) -> None:
+    def _visit(self, point: Point, is_out_of_memory: Callable[[BaseException], bool], as_anchor: bool = False) -> None:
         try:
-            self._sample(point)
+            self._sample(point, as_anchor)
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
             self._give_up(point)
 
-    def _sample(self, point: Point) -> None:
+    def _visit_anchor(self, is_out_of_memory: Callable[[BaseException], bool]) -> None:
+        anchor = self._plan.anchor
+        if anchor is not None and anchor not in self._lost:
+            self._visit(anchor, is_out_of_memory, as_anchor=True)
+
+    def _sample(self, point: Point, as_anchor: bool = False) -> None:
         for warm_up in range(num_warm_ups(self._step_s.get(point))):
             self._contention.mark()
             self._steps.prepare(point)
@@ -109,9 +117,10 @@ class Measurer:
             timing = self._timer(self._steps.step)
         finally:
             gc.enable()
-        self._keep(point, timing, self._contention.others())
+        self._keep(point, timing, as_anchor)
 
-    def _keep(self, point: Point, timing: Timing, others: float | None) -> None:
+    def _keep(self, point: Point, timing: Timing, as_anchor: bool) -> None:
+        others = self._contention.others()
         dirty = others is not None and others > DIRTY_CPUS
         sample = Sample(
             phase=point.phase,
@@ -129,9 +138,11 @@ class Measurer:
             num_decode_context_tokens=point.num_decode_context_tokens,
             context_spread=point.context_spread,
             session=self.measurement.session,
+            anchor=as_anchor,
         )
         self.measurement.samples.append(sample)
-        self._clean[point] += not dirty
+        if not as_anchor:
+            self._clean[point] += not dirty
         self._step_s.setdefault(point, timing.by(self._clock))
 
     def _give_up(self, point: Point) -> None:
@@ -160,4 +171,4 @@ class Measurer:
 
 def seconds_of(sample: Sample, clock: Clock) -> float:
     """A sample's step time by the chosen clock."""
-    return Timing(sample.wall_s, sample.cpu_s or sample.wall_s, sample.cuda_s).by(clock)
+    return sample.seconds(clock)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from calibrate.grid import Point
 from calibrate.options import CalibrateOptions, GridSize
 
+ANCHORS_PER_ROUND = 4
 LONG_STEP_S = 0.25  # beyond it a cold start no longer shows, and waiting for it twice would
 _REPEATS: dict[GridSize, int] = {"quick": 2, "standard": 3, "full": 5}
 _POINT_BUDGET_S: dict[GridSize, float] = {"quick": 0.5, "standard": 1.5, "full": 12.0}
@@ -17,13 +18,14 @@ _LEAST_REPEATS = 2
 
 @dataclass(frozen=True)
 class Plan:
-    """Points, how many clean samples each should get (fewer for steps that would overrun ``point_budget_s``), and the
-    seed of their order."""
+    """Points, how many clean samples each should get (fewer for steps that would overrun ``point_budget_s``), the seed
+    of their order, and the ``anchor``: the point that is visited several times a round, to see the machine drift."""
 
     points: tuple[Point, ...]
     repeats: int
     point_budget_s: float
     seed: int
+    anchor: Point | None = None
 
     def wanted(self, step_s: float | None) -> int:
         """Samples of a point whose step takes ``step_s`` (unknown before its first visit)."""
@@ -44,7 +46,17 @@ class Plan:
 def make_plan(points: Sequence[Point], options: CalibrateOptions) -> Plan:
     """The plan of ``options``."""
     repeats = options.repeats or _REPEATS[options.grid]
-    return Plan(tuple(points), repeats, _POINT_BUDGET_S[options.grid], options.seed)
+    return Plan(tuple(points), repeats, _POINT_BUDGET_S[options.grid], options.seed, choose_anchor(points))
+
+
+def choose_anchor(points: Sequence[Point]) -> Point | None:
+    """The decode step in the middle of the fitted ones, by tokens in the cache: neither pure overhead nor long."""
+    decodes = [point for point in points if point.phase == "decode" and point.in_table and not point.held_out]
+    return (
+        sorted(decodes, key=lambda point: (point.cache_tokens, point.batch_size))[len(decodes) // 2]
+        if decodes
+        else None
+    )
 
 
 def num_warm_ups(step_s: float | None) -> int:

@@ -9,7 +9,9 @@ from calibrate.batch_curve import make_batch_curve
 from calibrate.fit import make_table, make_validity, point_medians
 from calibrate.fit_mixed import fit_mixed
 from calibrate.held_out_error import held_out_error
+from calibrate.intervals import add_intervals
 from calibrate.measure import Measurement
+from calibrate.noise import make_drift, make_noise
 from simserve.step_time.composition import ComposedSteps
 from simserve.step_time.profile_schema import (
     SCHEMA_VERSION,
@@ -28,6 +30,7 @@ def assemble(
     runs = [[s for s in measurement.samples if (s.session > 0) == later] for later in (False, True)]
     medians, again = (point_medians(samples, provenance.clock) for samples in runs)
     prefill, decode = make_table(medians, "prefill"), make_table(medians, "decode")
+    drift = make_drift(measurement.samples, provenance.clock)
     mixed = fit_mixed(medians, ComposedSteps(prefill, decode))
     made = provenance.model_copy(update={"duration_s": round(duration_s, 1), "notes": tuple(measurement.notes)})
     content: dict[str, Any] = {
@@ -40,9 +43,12 @@ def assemble(
         "batch_curve": make_batch_curve(decode).model_dump(mode="json"),
         "prefill": prefill.model_dump(mode="json"),
         "decode": decode.model_dump(mode="json"),
+        "noise": make_noise(measurement.samples, provenance.clock).model_dump(mode="json"),
+        "drift": drift.model_dump(mode="json") if drift else None,
         "mixed": mixed.model_dump(mode="json") if mixed else None,
         "samples": [sample.model_dump(mode="json", exclude_defaults=True) for sample in measurement.samples],
     }
+    add_intervals(content, name)
     content["digest"] = content_digest(content)
     return parse_profile(content, name), layout(content) + "\n"
 

@@ -23,8 +23,20 @@ def show(profile: Profile, console: Console) -> None:
         found = getattr(error, kind)
         if found is not None and found.num_points:
             console.print(f"Held-out error, {kind}: {_error(found)}")
+    _show_noise(profile, console)
     for note in made.notes:
         console.print(f"[yellow]note[/]: {note}")
+
+
+def _show_noise(profile: Profile, console: Console) -> None:
+    noise, drift = profile.noise, profile.drift
+    if noise is not None:
+        between = f"{noise.shared:.1%} shared by all points, {noise.per_point:.1%} of each ({noise.basis})"
+        console.print(f"Noise (standard deviations): {noise.within_run:.1%} within a run; between runs {between}")
+    if drift is not None:
+        step = f"a decode of batch {drift.batch_size} over {drift.num_context_tokens:,} tokens"
+        seen = f"{drift.trend:+.1%} from first to last of {drift.num_visits} visits, range {drift.spread:.1%}"
+        console.print(f"Drift of {step}: {seen}")
 
 
 def _surface(table: Table, title: str, row_name: str, per_token: bool) -> RichTable:

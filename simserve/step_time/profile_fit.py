@@ -18,11 +18,14 @@ class Strict(BaseModel):
 
 
 class TableRow(Strict):
-    """Measured seconds at increasing contexts, at one row value (new tokens, or batch size)."""
+    """Measured seconds at increasing contexts, at one row value (new tokens, or batch size); between ``low_s`` and
+    ``high_s`` another run would find the median 19 times in 20 (null where that is not known)."""
 
     row: Positive
     contexts: tuple[Count, ...] = Field(min_length=2)
     seconds: tuple[Seconds, ...] = Field(min_length=2)
+    low_s: tuple[Seconds, ...] | None = None
+    high_s: tuple[Seconds, ...] | None = None
 
     @model_validator(mode="after")
     def _in_order(self) -> TableRow:
@@ -30,6 +33,9 @@ class TableRow(Strict):
             raise ValueError(f"{len(self.contexts)} contexts but {len(self.seconds)} seconds")
         if any(b <= a for a, b in pairwise(self.contexts)):
             raise ValueError("contexts must increase")
+        for bound in (self.low_s, self.high_s):
+            if bound is not None and len(bound) != len(self.contexts):
+                raise ValueError(f"{len(self.contexts)} contexts but bounds of {len(bound)}")
         return self
 
 
@@ -88,6 +94,29 @@ class HeldOut(Strict):
     mixed: HeldOutError | None = None
     packed: HeldOutError | None = None
     unequal: HeldOutError | None = None
+
+
+class Noise(Strict):
+    """Relative standard deviations: of one sample among those of its point in one run (``within_run``); between runs,
+    of a factor that all points of a run ``shared``, and of one that each point has of its own (``per_point``).
+    ``basis`` says what the last two rest on, over ``num_sessions`` runs."""
+
+    within_run: Share
+    shared: Share
+    per_point: Share
+    num_sessions: Positive
+    basis: str
+
+
+class Drift(Strict):
+    """One decode step, visited again and again during the run: the relative change of its time from the first visit to
+    the last, by the median of the slopes between visits, and the range of its times over their median."""
+
+    batch_size: Positive
+    num_context_tokens: Count
+    num_visits: Positive
+    trend: float
+    spread: Share
 
 
 class Validity(Strict):

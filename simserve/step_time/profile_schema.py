@@ -19,10 +19,12 @@ from simserve.step_time.profile_fit import (
     BatchCurve,
     BatchPoint,
     Count,
+    Drift,
     HeldOut,
     HeldOutError,
     KvBytes,
     MixedCorrection,
+    Noise,
     Positive,
     Seconds,
     Share,
@@ -37,11 +39,13 @@ __all__ = [
     "SCHEMA_VERSION",
     "BatchCurve",
     "BatchPoint",
+    "Drift",
     "HeldOut",
     "HeldOutError",
     "KvBytes",
     "MixedCorrection",
     "ModelDimensions",
+    "Noise",
     "Profile",
     "Provenance",
     "Sample",
@@ -57,6 +61,7 @@ __all__ = [
 ]
 
 SCHEMA_VERSION = 1
+Clock = Literal["process_cpu", "wall", "cuda_events"]
 PROFILES_DIR = Path(__file__).parent / "profiles"
 
 
@@ -106,7 +111,7 @@ class Provenance(Strict):
     dtype: str
     attention: str | None
     kv_cache: str | None
-    clock: Literal["process_cpu", "wall", "cuda_events"]
+    clock: Clock
     clock_reason: str
     torch_version: str | None
     transformers_version: str | None
@@ -153,6 +158,11 @@ class Sample(Strict):
         beside = self.num_decodes, self.num_decode_context_tokens
         return self.phase, self.batch_size, self.num_new_tokens, self.num_context_tokens, *beside, self.context_spread
 
+    def seconds(self, clock: Clock) -> float:
+        """The step time by the clock that was chosen; the wall clock where that was not read."""
+        chosen = {"process_cpu": self.cpu_s, "wall": self.wall_s, "cuda_events": self.cuda_s}[clock]
+        return chosen or self.wall_s
+
 
 class StepOverhead(Strict):
     """What the tables hold beyond the bare forwards that ``samples`` of the profile timed: seconds per step, per
@@ -184,6 +194,8 @@ class Profile(Strict):
     kv_bytes_per_token: KvBytes | None
     batch_curve: BatchCurve
     mixed: MixedCorrection | None = None
+    noise: Noise | None = None
+    drift: Drift | None = None
     overhead: StepOverhead | None = None
     samples: tuple[Sample, ...] = Field(min_length=1)
     digest: str

@@ -1,0 +1,68 @@
+"""Profiles as another run might have measured them: a simulation repeated over them carries intervals of that noise."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from simserve.step_time.profile_schema import Profile, Table, TableRow
+
+_UNKNOWN_SHARED = 0.1  # of a profile that does not tell how its runs differ: the middle of what was seen on CPUs
+
+Rows = dict[int, dict[int, npt.NDArray[np.float64]]]
+
+
+class ProfileDraws:
+    """Draws of the tables of ``profile``.
+
+    Each is a bootstrap: the samples of every cell drawn anew with replacement and their median taken; then multiplied
+    by a factor for the run, shared by all cells, and one for each cell, log-normal by the profile's noise between runs.
+    Mixed steps are corrected as measured, since their correction is relative to the tables (an addition is scaled with
+    the run).
+    """
+
+    def __init__(self, profile: Profile) -> None:
+        self._profile = profile
+        self._prefill, self._decode = _samples(profile, "prefill"), _samples(profile, "decode")
+        noise = profile.noise
+        self._shared = noise.shared if noise else _UNKNOWN_SHARED
+        self._per_point = noise.per_point if noise else 0.0
+
+    def draw(self, rng: np.random.Generator) -> Profile:
+        """The profile with one draw of its tables; everything else, its digest too, is that of the measurement."""
+        shared = float(np.exp(self._shared * rng.standard_normal()))
+        prefill = self._table(self._profile.prefill, self._prefill, shared, rng)
+        decode = self._table(self._profile.decode, self._decode, shared, rng)
+        mixed = self._profile.mixed
+        if mixed is not None and mixed.form == "added":
+            scaled = tuple(tuple(value * shared for value in row) for row in mixed.values)
+            mixed = mixed.model_copy(update={"values": scaled})
+        return self._profile.model_copy(update={"prefill": prefill, "decode": decode, "mixed": mixed})
+
+    def _table(self, table: Table, samples: Rows, shared: float, rng: np.random.Generator) -> Table:
+        rows = []
+        for row in table.rows:
+            factors = shared * np.exp(self._per_point * rng.standard_normal(len(row.contexts)))
+            seconds = []
+            for context, known, factor in zip(row.contexts, row.seconds, factors, strict=True):
+                cell = samples.get(row.row, {}).get(context)
+                centre = known if cell is None else float(np.median(rng.choice(cell, len(cell))))
+                seconds.append(centre * float(factor))
+            rows.append(TableRow(row=row.row, contexts=row.contexts, seconds=tuple(seconds)))
+        return Table(rows=tuple(rows))
+
+
+def _samples(profile: Profile, phase: str) -> Rows:
+    """Seconds behind every cell of a table: the clean ones, or all where none is clean."""
+    groups: dict[tuple[int, int], list[tuple[bool, float]]] = {}
+    for sample in profile.samples:
+        is_cell = sample.shape[4:] == (0, 0, 0.0) and (phase == "decode" or sample.batch_size == 1)
+        if sample.phase == phase and is_cell and not (sample.held_out or sample.anchor or sample.session):
+            row = sample.batch_size if phase == "decode" else sample.num_new_tokens
+            reading = sample.dirty, sample.seconds(profile.provenance.clock)
+            groups.setdefault((row, sample.num_context_tokens), []).append(reading)
+    rows: Rows = {}
+    for (row, context), readings in groups.items():
+        clean = [seconds for dirty, seconds in readings if not dirty]
+        rows.setdefault(row, {})[context] = np.array(clean or [seconds for _, seconds in readings])
+    return rows
