@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -18,6 +19,9 @@ from calibrate.plan import make_plan
 from calibrate.profile_file import assemble
 from calibrate.show import show
 
+if TYPE_CHECKING:
+    from calibrate.setup import Setup
+
 
 def calibrate(options: CalibrateOptions, console: Console | None = None) -> Path:
     """Measure the steps of a model on this machine and write the profile; returns its path.
@@ -30,23 +34,22 @@ def calibrate(options: CalibrateOptions, console: Console | None = None) -> Path
     began = time.perf_counter()
     device, dtype = _check(options)
     source = find_model(options.model)
+    if options.overhead_for is not None:
+        from calibrate.engines.add_overhead import calibrate_overhead
+
+        return calibrate_overhead(source, device, dtype, options, console)
     path = options.out or Path(f"{source.spec.name}-{device}-{dtype}.json")
     require_writable(path)
 
-    from calibrate.progress import measure_with_progress
-    from calibrate.provenance import identity
+    from calibrate.engines.setup import set_up_engine
     from calibrate.setup import set_up
 
     console.print(f"building {source.spec.name} ({source.spec.num_parameters:,} parameters, {dtype}, {device})")
-    setup = set_up(source, device, dtype, options)
-    partial = PartialFile(path, identity(setup.provenance, setup.points, options))
-    measurement = Measurement(partial.load() if options.resume else [], list(setup.notes))
-    if measurement.samples:
-        console.print(f"continuing {partial.path}: {len(measurement.samples)} samples are there")
-        measurement.notes.append(f"the first {len(measurement.samples)} samples are from an interrupted run")
-    instruments = Instruments(setup.timer, setup.provenance.clock, Contention())
-    measurer = Measurer(make_plan(setup.points, options), setup.stepper, instruments, measurement)
-    measure_with_progress(measurer, partial, console)
+    setup = (set_up_engine if options.engine else set_up)(source, device, dtype, options)
+    try:
+        measurement, partial = measure(setup, path, options, console)
+    finally:
+        setup.stop()
 
     duration_s = time.perf_counter() - began
     profile, text = assemble(path.stem, setup.provenance, setup.kv_bytes, measurement, duration_s)
@@ -57,12 +60,35 @@ def calibrate(options: CalibrateOptions, console: Console | None = None) -> Path
     return path
 
 
+def measure(setup: Setup, path: Path, options: CalibrateOptions, console: Console) -> tuple[Measurement, PartialFile]:
+    """Time the steps of ``setup``, continuing what an interrupted run left beside ``path``."""
+    from calibrate.again import measure_again
+    from calibrate.progress import measure_with_progress
+    from calibrate.provenance import identity
+
+    partial = PartialFile(path, identity(setup.provenance, setup.points, options))
+    measurement = Measurement(partial.load() if options.resume else [], list(setup.notes))
+    if measurement.samples:
+        console.print(f"continuing {partial.path}: {len(measurement.samples)} samples are there")
+        measurement.notes.append(f"the first {len(measurement.samples)} samples are from an interrupted run")
+    instruments = Instruments(setup.timer, setup.provenance.clock, Contention(setup.read_machine))
+    measurer = Measurer(make_plan(setup.points, options), setup.stepper, instruments, measurement)
+    measure_with_progress(measurer, partial, console)
+    partial.save(measurement.samples)
+    measure_again(setup, options, measurement)
+    return measurement, partial
+
+
 def _check(options: CalibrateOptions) -> tuple[str, str]:
     """Device and dtype in full. Raises ``CalibrationError`` for what cannot be had here."""
     for name in ("threads", "repeats", "max_batch_size", "max_context", "max_prefill_tokens"):
         value = getattr(options, name)
         if value is not None and value < 1:
             raise CalibrationError(f"{name}: must be ≥ 1 (got {value})")
+    if options.engine is None and options.engine_python is not None:
+        raise CalibrationError(f"engine_python: is for --engine vllm (got {options.engine_python} without it)")
+    if options.engine is None and options.overhead_for is not None:
+        raise CalibrationError(f"overhead_for: needs --engine (got {options.overhead_for} without it)")
     for package in ("torch", "transformers"):
         if find_spec(package) is None:
             raise CalibrationError(

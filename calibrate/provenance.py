@@ -52,8 +52,8 @@ def make_provenance(source: ModelSource, device: str, dtype: str, options: Calib
 
 def identity(provenance: Provenance, points: Sequence[Point], options: CalibrateOptions) -> dict[str, Any]:
     """What must be equal for the samples of two runs to belong together."""
-    fields = ("config_hash", "weights", "device_name", "driver", "threads", "dtype", "attention", "kv_cache", "clock")
-    versions = ("torch_version", "transformers_version", "platform")
+    fields = ("origin", "source", "config_hash", "weights", "device_name", "driver", "threads", "dtype", "attention")
+    versions = ("kv_cache", "clock", "torch_version", "transformers_version", "platform")
     made = {name: getattr(provenance, name) for name in (*fields, *versions)}
     return made | {"points": [list(point) for point in points], "seed": options.seed}
 

@@ -63,9 +63,10 @@ def _note(profile: Profile) -> str:
             f"{mixed.num_points} measured ones ({mixed.num_new_tokens[0]}–{mixed.num_new_tokens[-1]} tokens beside "
             f"{mixed.num_decodes[0]}–{mixed.num_decodes[-1]} decodes)"
         )
-    return (
-        f"{_VERBS[made.origin]} {made.date} on {made.device_name}{source}: {how}; {_LACKS[made.origin]}" + compositions
-    )
+    lacks = _LACKS[made.origin]
+    if profile.overhead is not None:
+        lacks = f"bare forwards with an overhead per step fitted on {profile.overhead.source}; "
+    return f"{_VERBS[made.origin]} {made.date} on {made.device_name}{source}: {how}; {lacks}" + compositions
 
 
 def _points(phase: str, table: Table) -> list[MeasuredPoint]:
