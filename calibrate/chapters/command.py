@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ def measure_to_file(options: ChaptersOptions, console: Console | None = None) ->
     Raises ``ModelError``, ``OutputError`` or ``CalibrationError`` before anything is measured."""
     console = console or Console()
     began = time.perf_counter()
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # read when torch is loaded: its profiler talks on stderr
     device, dtype = _check(options)
     source = find_model(options.model)
     path = options.out or Path(f"{source.spec.name}-{device}-{dtype}{SUFFIX}")
