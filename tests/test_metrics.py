@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simserve.metrics import LATENCIES, latencies, request_columns, summarize
+from simserve.records import REJECTED
 from tests.record_builders import Served, Slo, add_gaps, add_span, records_of
 
 DESIGN_KEYS = {
@@ -74,6 +75,40 @@ def test_rates_run_from_first_arrival_to_last_completion():
     assert summary["output_tokens_per_s"] == 5
     assert summary["total_tokens_per_s"] == pytest.approx((50 + 60) / 10)
     assert summary["requests_per_s"] == pytest.approx(0.2)
+
+
+def test_the_makespan_begins_with_the_first_arrival_even_if_it_is_rejected():
+    """Time 0 of a run is its first arrival, whatever became of it."""
+    records = records_of(Served(0, 0, 1, 2, 5), Served(6, 6, 7, 10, 5))
+    records.requests.status[0] = REJECTED
+    summary = summarize(records)
+    assert summary["makespan_s"] == 10
+    assert summary["output_tokens_per_s"] == pytest.approx(0.5)
+
+
+def test_steady_prompts_count_when_they_are_prefilled():
+    """A prompt was computed by its first token, not by its end: of prompts of 10 and 1,000 the steady window has only
+    the one that was prefilled in it, though the other ends in it."""
+    records = records_of(Served(0, 0, 0.5, 5, 2, num_prompt_tokens=1000), Served(0, 0, 5, 10, 2, num_prompt_tokens=10))
+    steady = summarize(records)["steady"]
+    assert steady["total_tokens_per_s"] == pytest.approx(10 / 8)
+    assert steady["requests_per_s"] == pytest.approx(1 / 8)
+
+
+def test_rejected_requests_miss_every_slo():
+    """Goodput and its share are of all that were submitted: a server does not get better by refusing."""
+    summary = summarize(records_of(Served(0, 0, 1, 2, 2), num_rejected=3), Slo(ttft_s=5.0))
+    assert summary["slo_attainment"] == 0.25
+    assert summary["goodput_rps"] == pytest.approx(0.5)
+
+
+def test_percentiles_of_binned_gaps_take_the_nearest_rank():
+    """Of three gaps a decade apart, p99 (rank 1.98 of 0 to 2) is the longest and p50 the middle one, to a bin's 1 %."""
+    records = records_of(Served(0, 0, 1, 2, 4))
+    add_gaps(records, [0.001, 0.01, 0.1])
+    itl = summarize(records)["itl_s"]
+    assert itl["p50"] == pytest.approx(0.01, rel=0.01)
+    assert [itl["p90"], itl["p99"]] == pytest.approx([0.1, 0.1], rel=0.01)
 
 
 def test_steady_rates_leave_out_the_first_and_last_tenth():

@@ -37,6 +37,14 @@ MIXED_READMISSION = Case(
     ConstantStepTime(0.001),
 )
 
+# A swapped sequence heads the queue when what is free would hold it, but not it and the next tokens of those who run:
+# brought back now, it would be preempted in the same decision.
+NO_ROOM_TO_DECODE = Case(
+    table_of([0, 0, 0], [1, 4, 1], [3, 2, 2]),
+    Settings("continuous", "paged", 3, 100, 100, num_blocks=6, preemption="swap", swap_space_bytes=10**9),
+    ConstantStepTime(0.01),
+)
+
 
 def expected_row(seq: Seq) -> tuple[int, ...]:
     status = FINISHED if seq.status == "finished" else REJECTED
@@ -135,6 +143,7 @@ def test_under_memory_pressure(policy, preemption):
     @run_briefly
     @given(cases(policy=policy, allocator="paged", preemption=preemption, tight=True))
     @example(MIXED_READMISSION)
+    @example(NO_ROOM_TO_DECODE)
     def agrees(case):
         check(case)
 
