@@ -35,8 +35,8 @@ class Stream:
 @dataclass
 class FakeServer:
     """``faults`` are taken one per completion: a status (``429``), or ``reset``, ``stall``, ``garbage``, ``cut``,
-    ``error``, ``slow``; ``None`` is a good answer, and so is whatever comes after the last. ``always`` is a fault that
-    never ends."""
+    ``error``, ``slow``, ``flood``, ``nonsense``; ``None`` is a good answer, and so is whatever comes after the last.
+    ``always`` is a fault that never ends."""
 
     a: float = 0.030
     b: float = 1e-3
@@ -49,6 +49,7 @@ class FakeServer:
     takes_ids: bool = True
     usage: bool = True
     finish_reason: str = "length"
+    greets: bool = False
     max_num_seqs: int = 64
     max_model_len: int = 100_000
     key: str | None = None
@@ -188,6 +189,8 @@ class FakeServer:
         stream = Stream(writer, num_prompt, body["max_tokens"], continuous)
         self.bodies.append(body)
         _head(writer)
+        if self.greets:
+            _send(writer, 'data: {"choices": [{"index": 0, "text": ""}]}\n\n')
         self.waiting.append(stream)
         await stream.done.wait()
         return True
@@ -205,6 +208,9 @@ class FakeServer:
             while True:
                 _send(writer, ": still here\n\n")
                 await asyncio.sleep(0.02)
+        elif fault == "flood":
+            _send(writer, 'data: {"choices": [{"text": "x"}]}\n' * 100)
+            await asyncio.sleep(30)
         elif fault == "reset":
             writer.transport.abort()
         else:

@@ -47,9 +47,10 @@ def _load(server: FakeServer, number: int = 1, limit_s: float = 30.0, timeout_s:
         (FakeServer(tokens_per_event=4), CONTINUOUS, (4, 8, 10), "usage of each event"),
         (FakeServer(tokens_per_event=4), {}, (4, 8, 10), "usage spread over events"),
         (FakeServer(), {}, tuple(range(1, 11)), "one token an event, as usage confirms"),
+        (FakeServer(greets=True), {}, tuple(range(1, 11)), "one token an event, as usage confirms"),
         (FakeServer(usage=False), {}, tuple(range(1, 11)), "one token an event, as usage confirms"),
     ],
-    ids=["told", "spread", "one each", "by length"],
+    ids=["told", "spread", "one each", "greeting", "by length"],
 )
 def test_events_are_not_tokens(
     server: FakeServer, more: dict[str, object], counts: tuple[int, ...], counting: str
@@ -68,12 +69,13 @@ def test_events_are_not_tokens(
         (FakeServer(always="garbage"), "an event that is not JSON"),
         (FakeServer(always="cut"), r"a stream that ends without \[DONE\]"),
         (FakeServer(always="error"), "out of cake"),
+        (FakeServer(always="flood"), "more events than the tokens"),
         (FakeServer(always="nonsense"), "something that is not HTTP"),
         (FakeServer(always="reset"), "closed in the middle of an answer|broken connection"),
         (FakeServer(always="stall"), "silence for 0.3 s"),
         (FakeServer(usage=False, finish_reason="stop"), "without usage"),
     ],
-    ids=["garbage", "cut", "error", "no HTTP", "reset", "stall", "no usage"],
+    ids=["garbage", "cut", "error", "flood", "no HTTP", "reset", "stall", "no usage"],
 )
 def test_hostile_answers_end_in_a_sentence(server: FakeServer, said: str) -> None:
     """Every way of not answering raises, in words, within the time-out."""

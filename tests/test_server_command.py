@@ -146,6 +146,7 @@ def test_when_time_is_up_what_is_there_is_fitted(monkeypatch: pytest.MonkeyPatch
 
 REFUSED = {
     "no dtype": ({}, {"dtype": "auto"}, "dtype: must be named for a server"),
+    "key of two lines": ({}, {"api_key": "a\r\nHost: b"}, "api_key: must be one word on one line"),
     "no time": ({}, {"time_limit_s": 0.0}, "time_limit_s: must be > 0"),
     "two models": ({"models": ("a", "b")}, {}, "/v1/models: must list one model, or --served-model name one of them"),
     "other model": ({"models": ("llama",)}, {"model": "25m"}, "model: must name the architecture that the server runs"),

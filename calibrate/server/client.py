@@ -17,6 +17,7 @@ from typing import Any, Literal
 from calibrate.server.http import BrokenAnswer, Connection, Response
 
 COMPLETIONS = "/v1/completions"
+_MORE_EVENTS = 16  # greetings, farewells and empty ones, beside twice the tokens
 Counting = Literal["usage of each event", "one token an event, as usage confirms", "usage spread over events"]
 
 
@@ -68,31 +69,22 @@ async def complete(connection: Connection, headers: dict[str, str], body: dict[s
         if response.status != 200:
             reason = one_line(await response.text())
             raise Refused(response.status, reason, response.headers.get("retry-after"))
-        events, usage, finish_reason = await _events(response)
+        events, usage, finish_reason = await _events(response, 2 * int(body["max_tokens"]) + _MORE_EVENTS)
     except BaseException:
         connection.close()  # whatever is still to come on it belongs to nobody
         raise
-    return _count(sent_s, body, events, usage, finish_reason)
-
-
-def _count(
-    sent_s: float, body: dict[str, Any], events: list[_Event], usage: dict[str, Any], finish_reason: str | None
-) -> Answer:
     num_output = _count_in(usage, "completion_tokens")
     if num_output is None and finish_reason == "length":
         num_output = int(body["max_tokens"])  # it stopped because it had that many
     if num_output is None:
         raise BrokenAnswer("an answer without usage, so that its tokens cannot be counted")
-    counted = [event for event in events if event.count is not None]
-    if counted and all(event.count is not None for event in events if event.text or not event.last):
-        return _answer(sent_s, *_by_usage(counted), "usage of each event", usage, finish_reason)
-    if 1 < len(events) != num_output and events[-1].last and not events[-1].text:
-        events.pop()  # the one that only says why it ended
-    counts, counting = _counts(len(events), num_output)
-    return _answer(sent_s, [event.time_s for event in events], counts, counting, usage, finish_reason)
+    times, counts, counting = _timed(events, num_output)
+    if not times or counts[-1] < 1:
+        raise BrokenAnswer("an answer without a token")
+    return Answer(sent_s, tuple(times), tuple(counts), counting, _count_in(usage, "prompt_tokens"), finish_reason)
 
 
-async def _events(response: Response) -> tuple[list[_Event], dict[str, Any], str | None]:
+async def _events(response: Response, most: int) -> tuple[list[_Event], dict[str, Any], str | None]:
     """Events with a choice, the last usage that was told, and why it ended. The stream must end in ``[DONE]``, a finish
     reason or both."""
     events: list[_Event] = []
@@ -115,6 +107,8 @@ async def _events(response: Response) -> tuple[list[_Event], dict[str, Any], str
             count = _count_in(told, "completion_tokens") if told else None
             text = choice.get("text") if isinstance(choice.get("text"), str) else ""
             final = choice.get("finish_reason") is not None
+            if len(events) == most:
+                raise BrokenAnswer("more events than the tokens that were asked for")
             events.append(_Event(now, text or "", count, final))
     if not done and reason is None:
         raise BrokenAnswer("a stream that ends without [DONE]")
@@ -140,6 +134,21 @@ def _first_choice(event: dict[str, Any]) -> dict[str, Any] | None:
     return choices[0]
 
 
+def _timed(events: list[_Event], num_output: int) -> tuple[list[float], list[int], Counting]:
+    """Times of the events that brought tokens, the tokens there were by then, and how that is known."""
+    counted = [event for event in events if event.count is not None]
+    if counted and all(event.count is not None for event in events if event.text or not event.last):
+        return *_by_usage(counted), "usage of each event"
+    while len(events) > max(1, num_output) and not events[0].text:
+        events = events[1:]  # a greeting before the first token
+    if 1 < len(events) != num_output and events[-1].last and not events[-1].text:
+        events = events[:-1]  # a farewell: why it ended, and no token
+    times = [event.time_s for event in events]
+    if len(events) == num_output:
+        return times, list(range(1, num_output + 1)), "one token an event, as usage confirms"
+    return times, _spread(len(events), num_output), "usage spread over events"
+
+
 def _by_usage(events: list[_Event]) -> tuple[list[float], list[int]]:
     """Times and counts of the events that raised the count."""
     counts = list(accumulate((event.count or 0 for event in events), max))
@@ -147,30 +156,12 @@ def _by_usage(events: list[_Event]) -> tuple[list[float], list[int]]:
     return [events[i].time_s for i in fresh], [counts[i] for i in fresh]
 
 
-def _counts(num_events: int, num_output: int) -> tuple[list[int], Counting]:
+def _spread(num_events: int, num_output: int) -> list[int]:
     """Output tokens at each event: as many per event as fill them all, else equal shares."""
-    if num_events == num_output:
-        return list(range(1, num_output + 1)), "one token an event, as usage confirms"
     each = -(-num_output // max(1, num_events))
     if -(-num_output // max(1, each)) == num_events:
-        counts = [min(num_output, each * (i + 1)) for i in range(num_events)]
-    else:
-        counts = [round(num_output * (i + 1) / num_events) for i in range(num_events)]
-    return counts, "usage spread over events"
-
-
-def _answer(
-    sent_s: float,
-    times: list[float],
-    counts: list[int],
-    counting: Counting,
-    usage: dict[str, Any],
-    finish_reason: str | None,
-) -> Answer:
-    if not times or counts[-1] < 1:
-        raise BrokenAnswer("an answer without a token")
-    num_prompt = _count_in(usage, "prompt_tokens")
-    return Answer(sent_s, tuple(times), tuple(counts), counting, num_prompt, finish_reason)
+        return [min(num_output, each * (i + 1)) for i in range(num_events)]
+    return [round(num_output * (i + 1) / num_events) for i in range(num_events)]
 
 
 def _count_in(usage: dict[str, Any], name: str) -> int | None:

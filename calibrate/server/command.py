@@ -6,7 +6,6 @@ import asyncio
 import os
 import random
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from calibrate.errors import CalibrationError
-from calibrate.grid import Limits, Point
+from calibrate.grid import Limits
 from calibrate.options import CalibrateOptions
 from calibrate.partial import PartialFile, require_writable, write_atomically
 from calibrate.server.address import Address, parse_address
@@ -41,12 +40,9 @@ def calibrate_server(options: CalibrateOptions, console: Console | None = None) 
     """
     console = console or Console()
     address, spec = _check(options)
-    points = make_points(
-        find_grid(options.grid), Limits(options.max_batch_size, options.max_context, options.max_prefill_tokens)
-    )
     path = options.out or Path(f"{spec.name}-server-{options.dtype}.json")
     require_writable(path)
-    return asyncio.run(_Calibration(options, address, spec, points, path, console).run())
+    return asyncio.run(_Calibration(options, address, spec, path, console).run())
 
 
 def _check(options: CalibrateOptions) -> tuple[Address, ModelSpec]:
@@ -60,6 +56,13 @@ def _check(options: CalibrateOptions) -> tuple[Address, ModelSpec]:
     return parse_address(options.url), load_model_spec(options.model)
 
 
+def _key(options: CalibrateOptions) -> str | None:
+    key = (options.api_key or os.environ.get(KEY_VARIABLE) or "").strip()
+    if not key.isprintable() or " " in key:
+        raise CalibrationError("api_key: must be one word on one line (got something else)")
+    return key or None
+
+
 class _Calibration:
     """One calibration under way."""
 
@@ -68,17 +71,17 @@ class _Calibration:
         options: CalibrateOptions,
         address: Address,
         spec: ModelSpec,
-        points: Sequence[Point],
         path: Path,
         console: Console,
     ) -> None:
         self._options, self._address, self._spec = options, address, spec
-        self._points, self._path, self._console = points, path, console
+        self._path, self._console = path, console
         self._grid = find_grid(options.grid)
+        limits = Limits(options.max_batch_size, options.max_context, options.max_prefill_tokens)
+        self._points = make_points(self._grid, limits)
         self._repeats = options.repeats or self._grid.repeats
         self._began = time.perf_counter()
-        key = options.api_key or os.environ.get(KEY_VARIABLE)
-        self._client = Client(address, key, options.timeout_s, time.monotonic() + options.time_limit_s)
+        self._client = Client(address, _key(options), options.timeout_s, time.monotonic() + options.time_limit_s)
 
     async def run(self) -> Path:
         """Everything from the first question to the written file."""

@@ -176,7 +176,7 @@ def _seconds(retry_after: str | None) -> float:
     """A Retry-After header, seconds or a date, in seconds from now; 0 if there is none or it means nothing."""
     if not retry_after:
         return 0.0
-    if retry_after.strip().isdigit():
+    if retry_after.strip().isdecimal():
         return float(retry_after)
     try:
         return max(0.0, parsedate_to_datetime(retry_after).timestamp() - time.time())
