@@ -21,7 +21,7 @@ from simserve.scheduling import ChunkedScheduler, ContinuousScheduler, Limits, P
 from simserve.step_time import StepTime
 from simserve.step_time.hardware import load_hardware
 from simserve.step_time.profile import ProfileStepTime
-from simserve.step_time.profile_schema import load_profile
+from simserve.step_time.profile_schema import load_profile, require_measured_with
 from simserve.step_time.roofline import RooflineStepTime, check_fits
 from simserve.step_time.stretch import NS_PER_S
 
@@ -84,6 +84,8 @@ def _build_step_time(scenario: Scenario, spec: ModelSpec) -> tuple[StepTime, str
     config = scenario.step_time
     if isinstance(config, ProfileStepTimeConfig):
         profile = load_profile(scenario.locate(config.profile), spec)
+        wanted = {"dtype": config.dtype, "tensor_parallel": config.tensor_parallel, "attention": config.attention}
+        require_measured_with(profile, wanted, config.profile)
         return ProfileStepTime(profile), profile.provenance.dtype
     hardware = load_hardware(config.roofline)
     kv_dtype = scenario.engine.kv_cache.dtype

@@ -205,7 +205,7 @@ def test_a_local_folder_with_and_without_weights(tmp_path: Path) -> None:
 
 def test_the_dynamic_cache_and_other_dtypes_can_be_timed_too(tmp_path: Path) -> None:
     """Every choice of the command line reaches the measurement."""
-    limits = {"max_batch_size": 4, "max_prefill_tokens": 8, "repeats": 1, "max_context": 512}
+    limits = {"max_batch_size": 4, "max_prefill_tokens": 8, "repeats": 1, "max_context": 64}
     profile, _ = run(tmp_path / "p.json", kv_cache="dynamic", dtype="bf16", attn="eager", threads=2, **limits)
     made = profile.provenance
     assert (made.kv_cache, made.dtype, made.attention, made.threads) == ("dynamic", "bf16", "eager", 2)

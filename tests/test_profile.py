@@ -13,8 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from simserve.assemble import assemble
 from simserve.errors import ProfileError
 from simserve.model_spec import load_model_spec
+from simserve.scenario import Scenario
 from simserve.step_time.profile import ProfileStepTime
 from simserve.step_time.profile_schema import (
     PROFILES_DIR,
@@ -130,6 +132,39 @@ def test_a_profile_of_another_model_is_refused(tmp_path: Path) -> None:
     path.write_text(make_profile_text(model="tiny")[1])
     with pytest.raises(ProfileError, match=r"25m, num_layers 8 \(got tiny, num_layers 2\).*calibrate --model 25m"):
         load_profile(path, load_model_spec("25m"))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        ({"dtype": "bf16"}, r"25m-cpu-fp32: dtype: must be measured with dtype bf16 \(got fp32\)"),
+        ({"tensor_parallel": 2}, r"must be measured with tensor parallel 2 \(got 1\)"),
+        ({"attention": "eager"}, r"must be measured with attention eager \(got sdpa\)"),
+    ],
+)
+def test_a_scenario_can_require_what_a_profile_was_measured_with(wanted: dict[str, Any], words: str) -> None:
+    """Another dtype, degree or kernel is refused in one sentence before anything runs; the right ones pass."""
+    step_time = {"profile": "25m-cpu-fp32", "dtype": "fp32", "tensor_parallel": 1, "attention": "sdpa"}
+    content = {
+        "name": "s",
+        "model": "25m",
+        "workload": {
+            "num_requests": 1,
+            "arrivals": {"process": "all_at_once"},
+            "prompt_tokens": {"fixed": 8},
+            "output_tokens": {"fixed": 2},
+        },
+        "engine": {
+            "policy": "continuous",
+            "max_num_seqs": 1,
+            "max_num_batched_tokens": 64,
+            "max_model_len": 64,
+            "kv_cache": {"allocator": "paged", "num_blocks": 16},
+        },
+    }
+    assemble(Scenario.model_validate({**content, "step_time": step_time}))
+    with pytest.raises(ProfileError, match=words):
+        assemble(Scenario.model_validate({**content, "step_time": step_time | wanted}))
 
 
 @pytest.mark.parametrize("name", [n for n in shipped_profiles() if load_profile(n).provenance.origin == "forward"])

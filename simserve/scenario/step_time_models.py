@@ -12,9 +12,12 @@ from simserve.scenario.fields import Strict
 
 
 class ProfileStepTimeConfig(Strict):
-    """Measured step times."""
+    """Measured step times; what is named beside the profile must be what it was measured with."""
 
     profile: str = Field(min_length=1, description="a shipped profile's name, or the path of a profile file")
+    dtype: str | None = Field(None, min_length=1, description="refuse a profile of another type of weights")
+    tensor_parallel: int | None = Field(None, ge=1, le=1024, description="refuse a profile of another number of GPUs")
+    attention: str | None = Field(None, min_length=1, description="refuse a profile of another attention kernel")
 
 
 class RooflineStepTimeConfig(Strict):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
@@ -56,6 +57,7 @@ __all__ = [
     "content_digest",
     "load_profile",
     "parse_profile",
+    "require_measured_with",
     "require_model",
     "shipped_profiles",
 ]
@@ -259,6 +261,17 @@ def require_model(profile: Profile, model: object, where: str) -> None:
                 f"{where}: model: must be measured on {name}, {field} {want} "
                 f"(got {profile.provenance.model}, {field} {got}); run `simserve calibrate --model {name}`"
             )
+
+
+def require_measured_with(profile: Profile, wanted: Mapping[str, str | int | None], where: str) -> None:
+    """Raise ``ProfileError`` unless each field of the provenance that ``wanted`` names has its value there; ``None``
+    wants nothing. A profile that does not tell, as an imported one may not, is refused too."""
+    for field, want in wanted.items():
+        got = getattr(profile.provenance, field)
+        if want is not None and want != got:
+            name = field.replace("_", " ")
+            found = "its file does not tell" if got is None else f"got {got}"
+            raise ProfileError(f"{where}: {field}: must be measured with {name} {want} ({found}); calibrate with it")
 
 
 def _find(name_or_path: str | Path) -> Path:

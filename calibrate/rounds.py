@@ -1,0 +1,43 @@
+"""The measurement from beginning to end: estimate, grid, refinement, and the held-out points once more."""
+
+from __future__ import annotations
+
+from rich.console import Console
+
+from calibrate.again import measure_again
+from calibrate.contention import Contention
+from calibrate.estimate import estimate_s, words
+from calibrate.fit import point_medians
+from calibrate.measure import Instruments, Measurement, Measurer
+from calibrate.options import CalibrateOptions
+from calibrate.partial import PartialFile
+from calibrate.plan import Plan, make_plan
+from calibrate.progress import measure_with_progress
+from calibrate.refine import refine
+from calibrate.setup import Setup
+
+
+def measure_rounds(
+    setup: Setup, options: CalibrateOptions, measurement: Measurement, partial: PartialFile, console: Console
+) -> None:
+    """Fill ``measurement``. Interrupted at any time, ``partial`` holds what the same options continue from."""
+    plan = make_plan(setup.points, options)
+    seconds = estimate_s(plan, setup.stepper, setup.timer, setup.provenance.dimensions)
+    samples = f"{len(plan.points)} points, up to {plan.repeats} samples of each"
+    console.print(f"this will take about {words(seconds)}: {samples}; more where others disturb them")
+    _measure(setup, plan, measurement, partial, console)
+
+    new, note = refine(point_medians(measurement.samples, setup.provenance.clock), options.grid, plan.repeats)
+    new = [point for point in new if all(point.shape != known.shape for known in plan.points)]
+    if note and new:
+        measurement.notes.append(note)
+        more = Plan(tuple(new), plan.repeats, plan.point_budget_s, plan.seed)
+        _measure(setup, more, measurement, partial, console)
+
+    partial.save(measurement.samples)
+    measure_again(setup, options, measurement)
+
+
+def _measure(setup: Setup, plan: Plan, measurement: Measurement, partial: PartialFile, console: Console) -> None:
+    instruments = Instruments(setup.timer, setup.provenance.clock, Contention(setup.read_machine))
+    measure_with_progress(Measurer(plan, setup.stepper, instruments, measurement), partial, console)
