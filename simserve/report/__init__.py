@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from simserve.simulate import RunResult
+    from simserve.step_time.chapters_schema import Chapters
     from simserve.step_time.profile_schema import Profile
 
 __all__ = ["render_calibration", "render_report"]
@@ -29,13 +30,14 @@ def render_report(result: RunResult, manifest: Mapping[str, Any], path: Path) ->
     write_page(result, manifest, path)
 
 
-def render_calibration(profile: Profile, path: Path) -> None:
+def render_calibration(profile: Profile, path: Path, chapters: Chapters | None = None) -> None:
     """Write the report of a profile to ``path``: what was measured on what, how noisy it was and how far off it may be,
-    as one HTML file that opens offline and loads nothing.
+    as one HTML file that opens offline and loads nothing. ``chapters`` are the tables that ``simserve chapters``
+    measured on the same machine, if any.
 
     Raises:
         OutputError: the file cannot be written.
     """
     from simserve.report.calibration import write_calibration_page
 
-    write_calibration_page(profile, path)
+    write_calibration_page(profile, path, chapters)

@@ -12,12 +12,14 @@ from simserve.report.calibration_data import held_out_steps, point_frame, rows_o
 from simserve.report.calibration_error import error_figures, error_sentence, error_table
 from simserve.report.calibration_noise import noise_figures, typical_spread
 from simserve.report.calibration_tables import table_figures
+from simserve.report.chapters_sections import chapter_sections
 from simserve.report.content import Section
 from simserve.report.figure import Table
 from simserve.report.headline import Badge
 from simserve.report.style import VariantStyle
 from simserve.report.surface import Surface, surface_figures
 from simserve.report.words import NOTHING, count, duration, plural, share, times
+from simserve.step_time.chapters_schema import Chapters
 from simserve.step_time.knee import KneeInterval
 from simserve.step_time.profile import ProfileStepTime
 from simserve.step_time.profile_schema import Profile, Provenance
@@ -55,12 +57,12 @@ class _Parts:
     knee: KneeInterval
 
 
-def calibration_content(profile: Profile) -> CalibrationContent:
+def calibration_content(profile: Profile, chapters: Chapters | None = None) -> CalibrationContent:
     """Everything that the template prints, in its order."""
     samples = sample_frame(profile)
     parts = _Parts(profile, samples, point_frame(samples), knee_of(profile, samples))
     made = profile.provenance
-    sections = [section for section in _sections(parts) if section.figures or section.table or section.notes]
+    sections = [section for section in _sections(parts, chapters) if section.figures or section.table or section.notes]
     return CalibrationContent(
         name=profile.name,
         headline=_headline(profile),
@@ -166,7 +168,7 @@ def _range(contexts: tuple[int, ...], seconds: tuple[float, ...]) -> str:
     return f"{duration(seconds[0])} at context {contexts[0]:,}, {duration(seconds[-1])} at {contexts[-1]:,}"
 
 
-def _sections(parts: _Parts) -> Iterator[Section]:
+def _sections(parts: _Parts, chapters: Chapters | None) -> Iterator[Section]:
     profile = parts.profile
     maps = table_figures(profile)
     context, batch, prefill = surface_figures(_surface(parts))
@@ -181,6 +183,8 @@ def _sections(parts: _Parts) -> Iterator[Section]:
     yield Section("error", "Held-out error", _INTRO["error"], tuple(errors), table)
     yield Section("noise", "Noise and drift", _INTRO["noise"], tuple(noise_figures(parts.samples, parts.points)))
     yield _kv_section(profile)
+    if chapters is not None:
+        yield from chapter_sections(chapters)
     yield Section("points", "Every point", _INTRO["points"], table=_point_table(parts.points), folded=True)
     yield Section("notes", "Notes", _INTRO["notes"], notes=tuple(profile.provenance.notes))
 
