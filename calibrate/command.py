@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from calibrate.contention import Contention
 from calibrate.errors import CalibrationError
-from calibrate.measure import Instruments, Measurement, Measurer
+from calibrate.measure import Measurement
 from calibrate.model import find_model
 from calibrate.options import CalibrateOptions
 from calibrate.partial import PartialFile, require_writable, write_atomically
-from calibrate.plan import make_plan
 from calibrate.profile_file import assemble
 from calibrate.show import show
 
@@ -62,20 +60,15 @@ def calibrate(options: CalibrateOptions, console: Console | None = None) -> Path
 
 def measure(setup: Setup, path: Path, options: CalibrateOptions, console: Console) -> tuple[Measurement, PartialFile]:
     """Time the steps of ``setup``, continuing what an interrupted run left beside ``path``."""
-    from calibrate.again import measure_again
-    from calibrate.progress import measure_with_progress
     from calibrate.provenance import identity
+    from calibrate.rounds import measure_rounds
 
     partial = PartialFile(path, identity(setup.provenance, setup.points, options))
     measurement = Measurement(partial.load() if options.resume else [], list(setup.notes))
     if measurement.samples:
         console.print(f"continuing {partial.path}: {len(measurement.samples)} samples are there")
         measurement.notes.append(f"the first {len(measurement.samples)} samples are from an interrupted run")
-    instruments = Instruments(setup.timer, setup.provenance.clock, Contention(setup.read_machine))
-    measurer = Measurer(make_plan(setup.points, options), setup.stepper, instruments, measurement)
-    measure_with_progress(measurer, partial, console)
-    partial.save(measurement.samples)
-    measure_again(setup, options, measurement)
+    measure_rounds(setup, options, measurement, partial, console)
     return measurement, partial
 
 
