@@ -23,6 +23,7 @@ FORCED = {"ignore_eos", "min_tokens"}
 class Stream:
     """A request under way."""
 
+    reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     num_prompt: int
     num_output: int
@@ -51,6 +52,7 @@ class FakeServer:
     finish_reason: str = "length"
     greets: bool = False
     max_num_seqs: int = 64
+    stalls_from: int = 1000
     max_model_len: int = 100_000
     key: str | None = None
     retry_after: str | None = None
@@ -117,7 +119,10 @@ class FakeServer:
             for _ in range(5):  # whoever waits for the last step's tokens reads the clock now
                 await asyncio.sleep(0)
             await asyncio.sleep(0.0005)
-            self.running = [stream for stream in self.running if not stream.writer.is_closing()]
+            for streams in (self.waiting, self.running):
+                streams[:] = [stream for stream in streams if not stream.reader.at_eof()]
+            if len(self.waiting) + len(self.running) >= self.stalls_from:
+                continue
             if self.waiting and len(self.running) < self.max_num_seqs:
                 stream = self.waiting.pop(0)
                 self.now_s += self.a + self.b * stream.num_prompt + self.q * stream.num_prompt**2 / 2
@@ -157,7 +162,7 @@ class FakeServer:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
                 length = int(head.split("content-length:")[1].split()[0])
                 body = json.loads(await reader.readexactly(length) or b"null")
-                if not await self._answer(head, body, writer):
+                if not await self._answer(head, body, reader, writer):
                     return
         except (asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError):
             pass
@@ -165,7 +170,7 @@ class FakeServer:
             writer.close()
 
     async def _answer(  # noqa: PLR0911 - a way out per kind of answer
-        self, head: str, body: Any, writer: asyncio.StreamWriter
+        self, head: str, body: Any, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> bool:
         """Whether the connection lives on."""
         if self.key and f"bearer {self.key}".lower() not in head:
@@ -186,7 +191,7 @@ class FakeServer:
         if num_prompt + body["max_tokens"] > self.max_model_len:
             return _json(writer, 400, {"detail": "too long"})
         continuous = bool(body.get("stream_options", {}).get("continuous_usage_stats")) and self.usage
-        stream = Stream(writer, num_prompt, body["max_tokens"], continuous)
+        stream = Stream(reader, writer, num_prompt, body["max_tokens"], continuous)
         self.bodies.append(body)
         _head(writer)
         if self.greets:

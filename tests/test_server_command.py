@@ -153,7 +153,7 @@ REFUSED = {
     "no completions": ({"always": 404}, {}, "must be there, and serve the model that --served-model names"),
     "no lengths": ({"usage": False, "takes_ids": False}, {}, "must tell prompt_tokens in its usage"),
     "garbage": ({"always": "garbage"}, {}, r"must answer \(got an event that is not JSON; 5 tries\)"),
-    "silence": ({"always": "stall"}, {"timeout_s": 0.05}, r"must answer \(got silence for 0.05 s; 5 tries\)"),
+    "silence": ({"always": "stall"}, {"timeout_s": 0.05}, r"must answer \(got silence for 0.05 s; 2 tries\)"),
     "too slow": ({"always": "slow"}, {"time_limit_s": 0.3}, "time_limit_s: must allow the first answers"),
 }
 

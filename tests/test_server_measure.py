@@ -34,7 +34,7 @@ def _measure(server: FakeServer, monkeypatch: pytest.MonkeyPatch, repeats: int =
 
     async def run() -> tuple[Findings, Client, Dialect]:
         async with asyncio.timeout(60), server.serve():
-            client = _client(server)
+            client = _client(server, timeout_s=0.5)
             dialect = await negotiate(client, "tiny", 1024, random.Random(0))
             measurer = ServerMeasurer(client, dialect, Findings([]), GRID.window, 0)
             await measurer.run(dialect.reachable(POINTS), repeats, lambda *_: None)
@@ -137,6 +137,15 @@ def test_a_server_with_fewer_slots_is_measured_as_far_as_it_goes(monkeypatch: py
     findings, _, _ = _measure(server, monkeypatch)
     assert {point.batch_size for point in findings.left_out} == {8}
     assert "never decoded together" in next(iter(findings.left_out.values()))
+    assert [row.row for row in fit(findings.samples).decode.rows] == [1, 4]
+
+
+def test_a_server_that_falls_silent_under_load_is_measured_as_far_as_it_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """8 streams make it thrash and say nothing: two tries, and those points are left out; the others are right."""
+    server = FakeServer(stalls_from=8)
+    findings, client, _ = _measure(server, monkeypatch)
+    assert {point.batch_size for point in findings.left_out} == {8}
+    assert client.failures == {"silence for 0.5 s": 2}
     assert [row.row for row in fit(findings.samples).decode.rows] == [1, 4]
 
 

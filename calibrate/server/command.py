@@ -143,6 +143,7 @@ class _Calibration:
             try:
                 await measurer.run(self._points, self._repeats, on_progress)
             except OutOfTime:
+                partial.save(findings.samples)
                 return [self._stopped(findings)]
             except BaseException:
                 if findings.samples:

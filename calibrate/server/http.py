@@ -24,6 +24,10 @@ class BrokenAnswer(Exception):
     """The connection failed, fell silent, or what came over it is no HTTP answer; another try may work."""
 
 
+class Silence(BrokenAnswer):
+    """Nothing came for as long as we wait; another try would mostly wait as long again."""
+
+
 @dataclass
 class Response:
     """Status, headers (names in lower case) and the body's lines still to come."""
@@ -158,7 +162,7 @@ def _has_an_end(headers: dict[str, str]) -> bool:
 
 def _translated(error: BaseException, timeout_s: float) -> BaseException:
     if isinstance(error, TimeoutError):
-        return BrokenAnswer(f"silence for {timeout_s:g} s")
+        return Silence(f"silence for {timeout_s:g} s")
     if isinstance(error, EOFError):
         return BrokenAnswer("a connection closed in the middle of an answer")
     if isinstance(error, ValueError | asyncio.LimitOverrunError):

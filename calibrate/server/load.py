@@ -17,9 +17,10 @@ from typing import Any
 from calibrate.errors import CalibrationError
 from calibrate.server.address import Address
 from calibrate.server.client import COMPLETIONS, Answer, Refused, complete, one_line
-from calibrate.server.http import BrokenAnswer, Connection
+from calibrate.server.http import BrokenAnswer, Connection, Silence
 
 MAX_TRIES = 5
+MAX_SILENT_TRIES = 2
 _FIRST_PAUSE_S = 0.2
 _MAX_PAUSE_S = 60.0
 _LAG_EVERY_S = 0.005
@@ -30,7 +31,7 @@ class OutOfTime(Exception):
 
 
 class GaveUp(CalibrationError):
-    """Every try failed; ``busy`` if the server said 429 to the last."""
+    """Every try failed; ``busy`` if the server said 429 to the last, or nothing: less of a load may succeed."""
 
     def __init__(self, message: str, busy: bool) -> None:
         super().__init__(message)
@@ -146,10 +147,11 @@ class Client:
             pause_s = max(pause_s, _seconds(error.retry_after))
         else:
             self.failures[self.scrub(str(error))] += 1
-        if number + 1 == MAX_TRIES or pause_s > _MAX_PAUSE_S:
+        silent = isinstance(error, Silence)
+        if number + 1 >= (MAX_SILENT_TRIES if silent else MAX_TRIES) or pause_s > _MAX_PAUSE_S:
             what = self.scrub(str(error))
             tries = f"{number + 1} tries" if number else "1 try, and a wish to be left alone for a while"
-            raise GaveUp(f"{self.address}{path}: must answer (got {what}; {tries})", busy)
+            raise GaveUp(f"{self.address}{path}: must answer (got {what}; {tries})", busy or silent)
         if time.monotonic() + pause_s > self._deadline_s:
             raise OutOfTime
         await asyncio.sleep(pause_s)

@@ -63,13 +63,16 @@ class ServerMeasurer:
         self._miss = 0.0
 
     async def run(self, points: Sequence[Point], repeats: int, on_progress: OnProgress) -> None:
-        """Measure each point ``repeats`` times, each round in another order, so that drift spreads over the grid;
-        points whose samples were disturbed get as many more rounds. Raises ``OutOfTime``, ``GaveUp``."""
+        """Measure each point ``repeats`` times, each later round in another order, so that drift spreads over the
+        grid; points whose samples were disturbed get as many more rounds. Raises ``OutOfTime``, ``GaveUp``."""
         for number in range(2 * repeats):
             pending = [p for p in points if self._pending(p, number, repeats)]
             if number >= repeats and not pending:
                 return
-            self._order.shuffle(pending)
+            if number == 0:  # from small to large, so that tables can be made of whatever time allows
+                pending.sort(key=lambda point: point.cache_tokens)
+            else:
+                self._order.shuffle(pending)
             for point in pending:
                 if point not in self.findings.left_out:
                     await self._visit(point, points)
@@ -137,7 +140,7 @@ class ServerMeasurer:
             raise GaveUp(f"{self._client.address}: must go on answering (got HTTP {error.status})", False) from None
         except GaveUp as error:
             if error.busy and len(bodies) > 1:
-                raise NoRoom(f"the server is busy with fewer than {len(bodies)} streams") from None
+                raise NoRoom("the server was too busy for it, or fell silent") from None
             raise
 
     def _keep(self, point: Point, seconds: float) -> None:
