@@ -6,20 +6,18 @@ Exit codes: 0 done, 1 a defect (with its traceback), 2 the input is wrong (one s
 from __future__ import annotations
 
 import json
-import shlex
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 import simserve
+from simserve import profile_command
 from simserve.errors import InputError
+from simserve.exit_codes import exit_codes, typed_command
 
-INTERRUPTED = 130
 TERMINATED = 143
 EXTRA_FOR_CALIBRATE = "calibrate: needs torch and transformers; install them with: pip install 'simserve[calibrate]'"
 
@@ -33,23 +31,13 @@ app = typer.Typer(
 )
 
 
+app.add_typer(profile_command.app, name="profile")
+
+
 def main() -> None:
     """Entry point of the console script."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))  # so that what is half-written gets removed
     app(prog_name="simserve")
-
-
-@contextmanager
-def exit_codes(when_interrupted: str) -> Iterator[None]:
-    """Wrong input and Ctrl-C end in one line and their exit code; any other error keeps its traceback."""
-    try:
-        yield
-    except InputError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(2) from None
-    except KeyboardInterrupt:
-        typer.echo(f"interrupted: {when_interrupted}", err=True)
-        raise typer.Exit(INTERRUPTED) from None
 
 
 def _print_version(wanted: bool) -> None:
@@ -102,7 +90,7 @@ def run(  # noqa: PLR0913, PLR0917 - one argument per option
                 trace=trace,
                 report=report,
                 quiet=quiet,
-                command=_typed_command(),
+                command=typed_command(),
             )
         )
 
@@ -181,7 +169,7 @@ def calibrate(  # noqa: PLR0913, PLR0917 - one argument per option
     seed: Annotated[int, typer.Option(help="Seed of weights, tokens and the order of the points.")] = 0,
 ) -> None:
     """Time real prefill and decode steps on this machine; write a profile for scenarios to use."""
-    given = {**locals(), "command": _typed_command()}
+    given = {**locals(), "command": typed_command()}
     with exit_codes("what was measured is kept; the same command goes on from there"):
         try:
             from calibrate.options import CalibrateOptions
@@ -208,7 +196,3 @@ def schema() -> None:
         from simserve.scenario import scenario_schema
 
         typer.echo(json.dumps(scenario_schema(), indent=2, ensure_ascii=False))
-
-
-def _typed_command() -> str:
-    return shlex.join(["simserve", *sys.argv[1:]])

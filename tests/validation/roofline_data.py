@@ -9,11 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from calibrate.importers import llmservingsim, vidur
 from simserve.model_spec import ModelSpec, load_model_spec
 from simserve.request import Batch, Chunk
-
-VLLM_MAX_SEQS = 256
-PROFILED_TOKENS = 2_048
 
 
 @dataclass(frozen=True)
@@ -58,18 +56,9 @@ def llmservingsim_steps(data: Path, card: str, max_cached_tokens: int) -> Measur
     """Llama-3.1-8B in bf16 under vLLM: 32 times the operators of a layer, and those of a step, at every measured
     attention shape of at most ``max_cached_tokens`` cached tokens, 2,048 new ones and 256 rows."""
     folder = data / "profiles/llmservingsim" / card / "Llama-3.1-8B/bf16/tp1"
-    dense = pd.read_csv(folder / "dense.csv").pivot(index="tokens", columns="layer", values="time_us")
-    rows_table = pd.read_csv(folder / "per_sequence.csv").pivot(index="sequences", columns="layer", values="time_us")
-    shapes = pd.read_csv(folder / "attention.csv")
-    tokens = shapes.prefill_chunk + shapes.n_decode
-    rows = (shapes.prefill_chunk > 0) + shapes.n_decode
+    shapes = llmservingsim.compose(folder, num_layers=32)
     cached = shapes.kv_prefill + shapes.prefill_chunk + shapes.n_decode * (shapes.kv_decode + 1)
-    keep = (tokens <= PROFILED_TOKENS) & (rows <= VLLM_MAX_SEQS) & (cached <= max_cached_tokens)
-    shapes, tokens, rows = shapes[keep], tokens[keep], rows[keep]
-    once = ("qkv_proj", "o_proj", "gate_up_proj", "down_proj", "act_fn", "rotary_emb")
-    layer_us = shapes.time_us + _at(dense, once, tokens) + 2 * _at(dense, ("layernorm",), tokens)
-    step_us = 32 * layer_us + _at(dense, ("embedding", "final_layernorm"), tokens)
-    step_us += _at(rows_table, ("lm_head", "sampler"), rows)
+    shapes = shapes[cached <= max_cached_tokens]
     batches = [
         Batch(
             chunks=(Chunk(row.prefill_chunk, row.kv_prefill),) if row.prefill_chunk else (),
@@ -78,25 +67,14 @@ def llmservingsim_steps(data: Path, card: str, max_cached_tokens: int) -> Measur
         )
         for row in shapes.itertuples()
     ]
-    return MeasuredSteps(load_model_spec("llama-3.1-8b"), 1, "bf16", "bf16", batches, step_us.to_numpy() / 1e6)
+    return MeasuredSteps(load_model_spec("llama-3.1-8b"), 1, "bf16", "bf16", batches, shapes.seconds.to_numpy())
 
 
 def vidur_steps(data: Path) -> MeasuredSteps:
     """Llama-2-70B in fp16 on two A100: 80 times the operators of a layer, medians over repeats. The tables hold no
     output head, so the model is given a vocabulary of one, and no all-reduce."""
     folder = data / "profiles/vidur/a100/llama-2-70b"
-    dense = pd.read_csv(folder / "mlp.csv.gz")
-    dense = dense[dense.num_tensor_parallel_workers == 2].groupby("num_tokens").median(numeric_only=True)
-    dense.columns = [column.removeprefix("time_stats.").removesuffix(".median") for column in dense.columns]
-    shapes = pd.read_csv(folder / "attention_tp2.csv.gz")
-    parts = ("attn_input_reshape", "attn_output_reshape", "attn_prefill", "attn_decode")
-    shapes["attention_ms"] = sum(shapes[f"time_stats.{part}.median"].fillna(0) for part in parts)
-    keys = ["is_prefill", "batch_size", "prefill_chunk_size", "kv_cache_size"]
-    shapes = shapes.groupby(keys, as_index=False).attention_ms.median()
-    tokens = shapes.prefill_chunk_size.where(shapes.is_prefill, shapes.batch_size)
-    once = ("input_layernorm", "attn_pre_proj", "attn_rope", "attn_post_proj", "post_attention_layernorm")
-    once += ("mlp_up_proj", "mlp_act", "mlp_down_proj")
-    layer_ms = shapes.attention_ms + _at(dense, once, tokens) + 2 * _at(dense, ("add",), tokens)
+    shapes = vidur.compose(folder / "mlp.csv.gz", folder / "attention_tp2.csv.gz", tensor_parallel=2, num_layers=80)
     batches = [
         Batch(chunks=(Chunk(row.prefill_chunk_size, row.kv_cache_size),))
         if row.is_prefill
@@ -104,7 +82,7 @@ def vidur_steps(data: Path) -> MeasuredSteps:
         for row in shapes.itertuples()
     ]
     headless = replace(load_model_spec("llama-2-70b"), vocab_size=1)
-    return MeasuredSteps(headless, 2, "fp16", "fp16", batches, 80 * layer_ms.to_numpy() / 1e3)
+    return MeasuredSteps(headless, 2, "fp16", "fp16", batches, shapes.seconds.to_numpy())
 
 
 def closed_loop_points(data: Path, system: str, model: str = "meta-llama/Llama-3.1-70B") -> list[ClosedLoopPoint]:
@@ -122,8 +100,3 @@ def closed_loop_points(data: Path, system: str, model: str = "meta-llama/Llama-3
         ClosedLoopPoint(dtype, int(tp), int(size), int(prompt), int(output), float(seconds / size))
         for prompt, output, size, tp, seconds in zip(*(table[c] for c in shape), latency_s, strict=True)
     ]
-
-
-def _at(table: pd.DataFrame, columns: tuple[str, ...], at: pd.Series) -> pd.Series:
-    """The sum of ``columns``, each interpolated at ``at``."""
-    return sum((pd.Series(np.interp(at, table.index, table[c]), at.index) for c in columns), pd.Series(0.0, at.index))
