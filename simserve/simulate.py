@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ from simserve.recorder import Recorder
 from simserve.records import Records, RequestRecords
 from simserve.request import RequestTable
 from simserve.scenario import Scenario
+from simserve.scenario.messages import printable
 from simserve.scheduling import Scheduler
 from simserve.step_time import StepTime
 from simserve.workload import Workload, build_workload
@@ -50,10 +52,15 @@ def simulate(scenario: Scenario, on_progress: OnProgress | None = None, fast_for
     ``on_progress(variant, num_ended, num_requests)`` is called as requests end. Raises InputError before anything
     runs when some input is wrong.
     """
-    parts = {name: assemble(variant) for name, variant in scenario.resolve_variants().items()}
-    workload = build_workload(scenario.workload, scenario.seed, scenario.base_dir)
+    parts = {}
+    for name, variant in scenario.resolve_variants().items():
+        with _located(scenario, name):
+            parts[name] = assemble(variant)
+    with _located(scenario):
+        workload = build_workload(scenario.workload, scenario.seed, scenario.base_dir)
     for name, ready in parts.items():
-        _check_servable(workload.table, ready.scheduler, f"{scenario.source}: variants.{name}")
+        with _located(scenario, name):
+            _check_servable(workload.table, ready.scheduler)
     variants = {}
     for name, ready in parts.items():
 
@@ -68,14 +75,24 @@ def simulate(scenario: Scenario, on_progress: OnProgress | None = None, fast_for
     return RunResult(scenario, workload, variants)
 
 
-def _check_servable(table: RequestTable, scheduler: Scheduler, where: str) -> None:
+@contextmanager
+def _located(scenario: Scenario, variant: str = "") -> Iterator[None]:
+    """Begin the message of a ScenarioError with the file, and with the variant where the file names any."""
+    try:
+        yield
+    except ScenarioError as error:
+        where = f"variants.{variant}: " if variant and scenario.variants else ""
+        raise ScenarioError(printable(f"{scenario.source}: {where}{error}")) from None
+
+
+def _check_servable(table: RequestTable, scheduler: Scheduler) -> None:
     """One request that cannot be served is rejected and counted; a scenario that can serve none is wrong."""
     refusal = None
     for i in range(len(table)):
         refusal = scheduler.refusal(table[i])
         if refusal is None:
             return
-    raise ScenarioError(f"{where}: must be able to serve some request, but all {len(table)} are refused ({refusal})")
+    raise ScenarioError(f"must be able to serve some request, but all {len(table)} are refused ({refusal})")
 
 
 def run_engine(

@@ -132,16 +132,23 @@ WRONG_SCENARIOS = {
         r"block_size: must be .* \(got 0\)",
     ),
     "unknown model": ({"model": "qwen2.5-0.6b"}, "qwen2.5-0.6b"),
-    "unknown hardware": ({"step_time": {"roofline": "h100-sxmm"}}, "h100-sxmm"),
+    "unknown hardware": (
+        {"step_time": {"roofline": "h100-sxmm"}},
+        r"two\.yaml: variants\.slow: step_time.roofline: .*h100-sxmm",
+    ),
+    "arrivals over decades, and no variants": (
+        {"workload": {**SCENARIO["workload"], "arrivals": {"process": "constant", "rate_rps": 1e-9}}, "variants": {}},
+        r"two\.yaml: workload\.arrivals\.rate_rps: ",
+    ),
     "no such profile": ({"step_time": {"profile": "nowhere.json"}}, "nowhere.json"),
     "no such trace": ({"workload": {"trace": "nowhere.csv"}}, "nowhere.csv"),
     "nothing fits": (
         {"engine": {**SCENARIO["engine"], "kv_cache": {"allocator": "paged", "memory": "1KiB"}}},
-        "kv_cache.*1024|1KiB",
+        r"two\.yaml: variants\.slow: engine\.kv_cache.*1024",
     ),
     "a cache smaller than one request": (
         {"engine": {**SCENARIO["engine"], "kv_cache": {"allocator": "paged", "block_size": 1, "num_blocks": 2}}},
-        "must be able to serve some request, but all 3 are refused",
+        r"two\.yaml: variants\.slow: must be able to serve some request, but all 3 are refused",
     ),
     "a profile for another model": (
         {"model": "llama-3.1-8b", "step_time": {"profile": "25m-cpu-fp32"}},
