@@ -20,7 +20,7 @@ _METHODS = {
     "fp32": "torch.float32",
     "bf16": "torch.bfloat16",
     "int8": "torch.ao dynamic quantization of linear layers: int8 weights and activations, a scale per tensor",
-    "int4": "torch's packed int4 kernel for linear layers: groups of up to 128 weights share a scale",
+    "int4": "torch's packed int4 kernel for linear layers: groups of up to 128 weights share a scale; the rest in bf16",
 }
 Model = Any
 
@@ -120,7 +120,7 @@ def _int8(model: Model, device: str) -> Model:
 def _int4(model: Model, device: str) -> Model:
     if device != "cpu":
         raise ValueError("this kernel is for CPUs; on a GPU torch packs int4 weights differently")
-    narrow = copy.deepcopy(model)
+    narrow = copy.deepcopy(model).to(torch.bfloat16)  # in fp32 this kernel is a slow reference
     for module in list(narrow.modules()):
         for name, child in module.named_children():
             if isinstance(child, nn.Linear):

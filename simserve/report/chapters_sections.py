@@ -21,7 +21,7 @@ from simserve.report.figure import (
     number_tip,
 )
 from simserve.report.words import NBSP, count, duration, number, significant, times
-from simserve.step_time.chapters_schema import Chapters, KvShape, Timed, WeightsRow
+from simserve.step_time.chapters_schema import Chapters, KvShape, Timed
 
 _CACHED, _AGAIN = "with a cache", "recomputed"
 _COLORS = {_CACHED: "var(--c0)", _AGAIN: "var(--c1)"}
@@ -36,9 +36,9 @@ def chapter_sections(chapters: Chapters) -> Iterator[Section]:
     yield Section(
         "heads", "What caches hold", _INTRO["heads"], table=_kv_table(chapters), notes=tuple(_resident_notes(chapters))
     )
-    yield Section(
-        "weights", "Weights", _weights_sentence(chapters), tuple(_weights_figures(chapters)), _weights(chapters)
-    )
+    words, notes = _weights_sentence(chapters), _weights_notes(chapters)
+    figures = tuple(_weights_figures(chapters))
+    yield Section("weights", "Weights", words, figures, _weights(chapters), notes=notes)
     yield Section("curves", "Curves, measured side by side", _curves_sentence(chapters), table=_curves(chapters))
 
 
@@ -173,38 +173,39 @@ def _resident_notes(chapters: Chapters) -> Iterator[str]:
 
 
 def _weights_sentence(chapters: Chapters) -> str:
-    table = chapters.weights
-    base = next((row for row in table.rows if row.name == "fp32" and row.decode), None)
-    fastest = min((row for row in table.rows if row.decode), key=_decode_s, default=None)
-    if base is None or fastest is None or base.decode is None or fastest.decode is None:
-        return "No width of weights could be timed here."
-    return (
-        "The same model with its linear layers at four widths, as far as torch has kernels for them on this device; "
-        f"nothing here is estimated. The fastest decode step is that of {fastest.name}: "
-        f"{duration(fastest.decode.seconds)} against {duration(base.decode.seconds)} in fp32."
+    ran = {row.name: row.decode.seconds for row in chapters.weights.rows if row.decode}
+    known = "as far as torch has kernels for them on this device; nothing here is estimated"
+    if "fp32" not in ran or len(ran) < 2:
+        return f"The model with its linear layers at four widths, {known}."
+    fastest = min(ran, key=lambda name: ran[name])
+    found = (
+        f"No width decodes faster than fp32 at {duration(ran['fp32'])}"
+        if fastest == "fp32"
+        else f"{fastest} decodes fastest, at {duration(ran[fastest])} against {duration(ran['fp32'])} in fp32"
     )
+    return f"The model with its linear layers at four widths, {known}. {found}."
 
 
 def _weights(chapters: Chapters) -> Table:
     table = chapters.weights
     rows: list[tuple[str, ...]] = []
     for row in table.rows:
-        if row.refused is not None or row.weight_bytes is None:
-            rows.append((row.name, "does not run here", row.refused or "", "", "", ""))
-            continue
-        steps = [text for step in (row.decode, row.prefill) for text in (duration(step.seconds if step else None),)]
-        rows.append((row.name, mib(row.weight_bytes), *steps, interval(row.decode) if row.decode else "", row.method))
-    decode = f"decode over {count(table.num_context_tokens)}"
-    return Table(
-        (
-            "linear layers",
-            "bytes of all weights",
-            decode,
-            f"prefill of {count(table.num_new_tokens)}",
-            "decode, 90 %",
-            "how",
-        ),
-        tuple(rows),
+        if row.decode is None or row.prefill is None or row.weight_bytes is None:
+            rows.append((row.name, "does not run here", "–", "–", "–", "–"))
+        else:
+            decode = duration(row.decode.seconds), interval(row.decode)
+            prefill = duration(row.prefill.seconds), interval(row.prefill)
+            rows.append((row.name, mib(row.weight_bytes), *decode, *prefill))
+    decode_head = f"decode over {count(table.num_context_tokens)}", "90 % interval"
+    prefill_head = f"prefill of {count(table.num_new_tokens)}", "90 % interval"
+    return Table(("linear layers", "all weights", *decode_head, *prefill_head), tuple(rows))
+
+
+def _weights_notes(chapters: Chapters) -> tuple[str, ...]:
+    """How each width was had, or why not."""
+    return tuple(
+        f"{row.name}: {row.method}" + (f"; does not run here: {row.refused}" if row.refused else "")
+        for row in chapters.weights.rows
     )
 
 
@@ -280,10 +281,6 @@ def interval(step: Timed) -> str:
 def mib(num_bytes: float) -> str:
     """Bytes in MiB, three digits."""
     return f"{significant(num_bytes / _MIB, 3) if num_bytes < 100 * _MIB else count(num_bytes / _MIB)}{NBSP}MiB"
-
-
-def _decode_s(row: WeightsRow) -> float:
-    return row.decode.seconds if row.decode else float("inf")
 
 
 _INTRO = {
