@@ -39,6 +39,11 @@ def calibrate(options: CalibrateOptions, console: Console | None = None) -> Path
     path = options.out or Path(f"{source.spec.name}-{device}-{dtype}.json")
     require_writable(path)
 
+    if "," in options.attn and not options.engine:
+        from calibrate.attention import calibrate_kernels
+
+        return calibrate_kernels(source, (device, dtype, path), options, console)[0]
+
     from calibrate.engines.setup import set_up_engine
     from calibrate.setup import set_up
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Protocol
@@ -69,6 +69,11 @@ class Measurer:
 
     def run(self, on_progress: OnProgress, is_out_of_memory: Callable[[BaseException], bool]) -> None:
         """Measure until every point has its clean samples, or a round of repeats brings no clean one."""
+        for _ in self.rounds(on_progress, is_out_of_memory):
+            pass
+
+    def rounds(self, on_progress: OnProgress, is_out_of_memory: Callable[[BaseException], bool]) -> Iterator[None]:
+        """As ``run``, stopping after every round, so that others can measure theirs in between."""
         gc.collect()  # once: with torch loaded it takes longer than most steps
         for number, order in enumerate(self._plan.rounds()):
             pending = [point for point in order if self._pending(point, number)]
@@ -83,6 +88,7 @@ class Measurer:
             repeating = number >= self._plan.repeats
             if repeating and pending and sum(self._clean.values()) == clean_before:
                 break
+            yield
         self._note_dirty()
 
     def _pending(self, point: Point, round_number: int) -> bool:

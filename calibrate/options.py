@@ -19,7 +19,8 @@ class CalibrateOptions:
     - ``model``: a built-in name, a folder with ``config.json`` (weights optional), or a hub name;
     - ``device``: ``auto`` takes the GPU if there is one;
     - ``dtype``: ``auto`` is fp32 on a CPU, bf16 on a GPU;
-    - ``attn``: the attention kernel, as transformers names them (``sdpa``, ``eager``, ``flash_attention_2``);
+    - ``attn``: the attention kernel, as transformers names them (``sdpa``, ``eager``, ``flash_attention_2``); several,
+      separated by commas, are measured in turn and compared, with a profile for each;
     - ``kv_cache``: ``in-place`` writes new keys and values where they stay, as serving engines do; ``dynamic`` is
       transformers' default, which copies the whole cache at every step;
     - ``threads``: CPU threads of torch; with 1 the CPU clock is the step time, which neighbours do not disturb;

@@ -112,7 +112,9 @@ def calibrate(  # noqa: PLR0913, PLR0917 - one argument per option
     dtype: Annotated[
         Literal["auto", "fp32", "bf16", "fp16"], typer.Option(help="auto is fp32 on a CPU, bf16 on a GPU.")
     ] = "auto",
-    attn: Annotated[str, typer.Option(help="Attention kernel, by its name in transformers.")] = "sdpa",
+    attn: Annotated[
+        str, typer.Option(help="Attention kernel, by its name in transformers; sdpa,eager compares two.")
+    ] = "sdpa",
     kv_cache: Annotated[
         Literal["in-place", "dynamic"],
         typer.Option(
