@@ -77,6 +77,13 @@ def test_equal_times_keep_the_files_order(tmp_path: Path) -> None:
     assert trace.notes == ("own.csv: 2 rows earlier than the row before: sorted by arrival",)
 
 
+def test_bursts_of_a_long_trace_stay_in_order_too(tmp_path: Path) -> None:
+    """Whole-second times put hundreds of rows on one instant; short arrays would be sorted stably by any algorithm."""
+    rows = [(9 - i % 10, i + 1) for i in range(1000)]
+    trace = read(tmp_path, "\n".join([HEADER, *(f"{second},{number},1" for second, number in rows)]))
+    assert trace.num_prompt_tokens.tolist() == [number for _, number in sorted(rows, key=lambda row: row[0])]
+
+
 def test_failed_and_repeated_rows_are_counted(tmp_path: Path) -> None:
     """No output: a failed request, left out. No prompt: left out. A repeated row: kept. Each is a note."""
     trace = read(tmp_path, f"{HEADER}\n0,5,0\n1,5,6\n1,5,6\n2,0,4\n3,7,8\n3,0,0\n")
