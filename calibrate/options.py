@@ -23,6 +23,7 @@ class CalibrateOptions:
       separated by commas, are measured in turn and compared, with a profile for each;
     - ``kv_cache``: ``in-place`` writes new keys and values where they stay, as serving engines do; ``dynamic`` is
       transformers' default, which copies the whole cache at every step;
+    - ``graphs``: on a GPU, replay decode steps as CUDA graphs over the in-place cache, as serving engines do;
     - ``threads``: CPU threads of torch; with 1 the CPU clock is the step time, which neighbours do not disturb;
     - ``grid``: ``quick`` for a first look, ``full`` for a profile to keep;
     - ``repeats``: timed samples of each point, at most (default: 2, 3 and 5 by grid);
@@ -39,6 +40,7 @@ class CalibrateOptions:
     - ``api_key``: sent to the server and kept nowhere; default: the environment variable ``SIMSERVE_API_KEY``;
     - ``time_limit_s``: when to stop asking a server and fit what is there; ``timeout_s``: how long it may be silent;
     - ``seed``: weights, tokens and the order of the points;
+    - ``report``: the HTML page to write about the profile; default beside it;
     - ``command``: what the user typed, for the provenance.
     """
 
@@ -47,6 +49,7 @@ class CalibrateOptions:
     dtype: Dtype = "auto"
     attn: str = "sdpa"
     kv_cache: KvCache = "in-place"
+    graphs: bool = False
     threads: int = 1
     grid: GridSize = "standard"
     repeats: int | None = None
@@ -64,4 +67,5 @@ class CalibrateOptions:
     time_limit_s: float = 1800.0
     timeout_s: float = 60.0
     seed: int = 0
+    report: Path | None = None
     command: str = ""

@@ -121,6 +121,7 @@ def calibrate(  # noqa: PLR0913, PLR0917 - one argument per option
             help="in-place as serving engines do; dynamic is transformers' default, which copies at every step."
         ),
     ] = "in-place",
+    graphs: Annotated[bool, typer.Option("--graphs", help="On a GPU, replay decode steps as CUDA graphs.")] = False,
     threads: Annotated[int, typer.Option(min=1, help="CPU threads of torch.")] = 1,
     out: Annotated[
         Path | None, typer.Option(help="Profile file to write.", show_default="<model>-<device>-<dtype>.json")
@@ -169,6 +170,9 @@ def calibrate(  # noqa: PLR0913, PLR0917 - one argument per option
     time_limit_s: Annotated[float, typer.Option(help="Stop asking a server then, and fit what is there.")] = 1800.0,
     timeout_s: Annotated[float, typer.Option(help="How long a server may be silent.")] = 60.0,
     seed: Annotated[int, typer.Option(help="Seed of weights, tokens and the order of the points.")] = 0,
+    report: Annotated[
+        Path | None, typer.Option(help="HTML page to write about it.", show_default="beside the profile")
+    ] = None,
 ) -> None:
     """Time real prefill and decode steps on this machine; write a profile for scenarios to use."""
     given = {**locals(), "command": typed_command()}
@@ -184,7 +188,60 @@ def calibrate(  # noqa: PLR0913, PLR0917 - one argument per option
             if (error.name or "").split(".")[0] not in ("torch", "transformers"):
                 raise
             raise InputError(EXTRA_FOR_CALIBRATE) from None
-        measure(CalibrateOptions(**given))
+        written = measure(CalibrateOptions(**given))
+
+        from simserve.report import report_on_profile
+
+        typer.echo(f"wrote {report_on_profile(written, report)}")
+
+
+@app.command(
+    epilog="[bold]Examples[/bold]\n\n"
+    "simserve chapters\n\n"
+    "simserve chapters --model qwen2.5-0.5b --max-tokens 512 --repeats 3"
+)
+def chapters(  # noqa: PLR0913, PLR0917 - one argument per option
+    model: Annotated[
+        str, typer.Option(help="Built-in name, folder with a config.json (weights optional), or hub name.")
+    ] = "25m",
+    device: Annotated[
+        Literal["auto", "cpu", "cuda"], typer.Option(help="auto takes the GPU if there is one.")
+    ] = "auto",
+    dtype: Annotated[
+        Literal["auto", "fp32", "bf16", "fp16"], typer.Option(help="auto is fp32 on a CPU, bf16 on a GPU.")
+    ] = "auto",
+    attn: Annotated[str, typer.Option(help="Attention kernel, by its name in transformers.")] = "sdpa",
+    graphs: Annotated[bool, typer.Option("--graphs", help="On a GPU, replay decode steps as CUDA graphs.")] = False,
+    threads: Annotated[int, typer.Option(min=1, help="CPU threads of torch.")] = 1,
+    max_tokens: Annotated[int, typer.Option(min=16, help="Longest prompt and sequence to time.")] = 1024,
+    repeats: Annotated[int, typer.Option(min=1, help="Clean samples of each step.")] = 5,
+    out: Annotated[
+        Path | None, typer.Option(help="File to write.", show_default="<model>-<device>-<dtype>.chapters.json")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of weights and of the order of the steps.")] = 0,
+) -> None:
+    """Measure why serving is built as it is: what a cache saves and holds, what batches gain, what small weights buy.
+
+    With a profile of the same name beside them, they are shown in that profile's page, which is written anew.
+    """
+    given = {**locals(), "command": typed_command()}
+    with exit_codes("nothing was written"):
+        try:
+            from calibrate.chapters.command import measure_to_file
+            from calibrate.chapters.options import ChaptersOptions
+
+            written = measure_to_file(ChaptersOptions(**given))
+        except ModuleNotFoundError as error:
+            if (error.name or "").split(".")[0] not in ("torch", "transformers"):
+                raise
+            raise InputError(EXTRA_FOR_CALIBRATE) from None
+
+        from simserve.step_time.chapters_schema import profile_beside
+
+        if profile_beside(written).is_file():
+            from simserve.report import report_on_profile
+
+            typer.echo(f"wrote {report_on_profile(profile_beside(written))}")
 
 
 @app.command(

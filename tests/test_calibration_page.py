@@ -8,14 +8,14 @@ import altair as alt
 import numpy as np
 import pytest
 
-from simserve.errors import OutputError
-from simserve.report import render_calibration
+from simserve.errors import OutputError, ProfileError
+from simserve.report import render_calibration, report_on_profile
 from simserve.report.calibration import render_calibration_page
 from simserve.report.calibration_content import calibration_content
 from simserve.report.calibration_data import held_out_steps, point_frame, sample_frame
 from simserve.report.calibration_noise import drift, typical_spread
 from simserve.report.page import vega_bundle
-from simserve.step_time.profile_schema import load_profile, shipped_profiles
+from simserve.step_time.profile_schema import PROFILES_DIR, load_profile, shipped_profiles
 from tests.profile_builders import make_profile
 from tests.test_report_page import EVIL, MEGABYTE, charts_of
 
@@ -204,6 +204,17 @@ def test_the_headline_names_the_model_its_device_and_the_error(profile):
     """One sentence, with figures from the tables."""
     words = calibration_content(profile).headline.replace("\u00a0", " ")
     assert words.startswith("25m in fp32 on ") and "off by 2.2 % on average" in words
+
+
+def test_a_page_stands_beside_its_profile(tmp_path):
+    """NAME.html beside NAME.json; the path that was asked for, where one was; tables of another model are left out."""
+    path = tmp_path / "mine.json"
+    path.write_text((PROFILES_DIR / f"{SHIPPED}.json").read_text(encoding="utf-8"), encoding="utf-8")
+    assert report_on_profile(path) == tmp_path / "mine.html"
+    assert report_on_profile(SHIPPED, tmp_path / "b.html") == tmp_path / "b.html"
+    (tmp_path / "mine.chapters.json").write_text("{", encoding="utf-8")
+    with pytest.raises(ProfileError, match=r"mine\.chapters\.json: is not a whole JSON file"):
+        report_on_profile(path)
 
 
 def test_smallest_profile_has_a_page():

@@ -23,7 +23,7 @@ from calibrate.errors import CalibrationError
 from calibrate.model import ModelSource, build_model
 from simserve.errors import OutputError, ProfileError
 from simserve.model_spec import load_model_spec
-from simserve.step_time.chapters_schema import Chapters, KvShape, chapters_beside, load_chapters
+from simserve.step_time.chapters_schema import Chapters, KvShape, chapters_beside, load_chapters, profile_beside
 
 MIB = 1 << 20
 
@@ -273,6 +273,7 @@ def test_a_file_that_was_changed_or_cut_is_refused(chapters, tmp_path):
 def test_tables_lie_beside_their_profile():
     """NAME.json and NAME.chapters.json."""
     assert chapters_beside(Path("a/b.json")) == Path("a/b.chapters.json")
+    assert profile_beside(Path("a/b.chapters.json")) == Path("a/b.json")
 
 
 def test_a_run_is_assembled_with_its_digest(chapters):

@@ -286,7 +286,7 @@ def test_version_and_entry_point():
     assert script.load() is cli.main
 
 
-@pytest.mark.parametrize("command", ["run", "calibrate", "schema"])
+@pytest.mark.parametrize("command", ["run", "calibrate", "chapters", "schema"])
 def test_help_shows_examples(command):
     """Every command's help ends with a line that can be typed."""
     done = _invoke(command, "--help")
@@ -304,6 +304,18 @@ def test_calibrate_without_torch_names_the_extra(monkeypatch):
     assert done.exit_code == 2
     assert "pip install 'simserve[calibrate]'" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_chapters_has_a_flag_for_every_option():
+    """Each field of ``ChaptersOptions`` but the typed command is a flag of the same name and default."""
+    import dataclasses
+    import inspect
+
+    from calibrate.chapters.options import ChaptersOptions
+
+    options = {f.name: f.default for f in dataclasses.fields(ChaptersOptions) if f.name != "command"}
+    flags = {name: parameter.default for name, parameter in inspect.signature(cli.chapters).parameters.items()}
+    assert flags == options
 
 
 def test_calibrate_has_a_flag_for_every_option():

@@ -46,7 +46,7 @@ MAY_IMPORT = {
     "run_command": {"manifest", "run_directory", "scenario", "simulate", "terminal"},
     "exit_codes": set(),
     "profile_command": {"exit_codes", "step_time"},
-    "cli": {"exit_codes", "profile_command", "run_command", "scenario"},
+    "cli": {"report", "step_time", "exit_codes", "profile_command", "run_command", "scenario"},
     "__main__": {"cli"},
 }
 ONLY_IN = {"simpy": {"engine", "simulate"}, "altair": {"report"}, "vl_convert": {"report"}, "jinja2": {"report"}}

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from simserve.step_time.chapters_schema import Chapters
     from simserve.step_time.profile_schema import Profile
 
-__all__ = ["render_calibration", "render_report"]
+__all__ = ["render_calibration", "render_report", "report_on_profile"]
 
 
 def render_report(result: RunResult, manifest: Mapping[str, Any], path: Path) -> None:
@@ -41,3 +41,15 @@ def render_calibration(profile: Profile, path: Path, chapters: Chapters | None =
     from simserve.report.calibration import write_calibration_page
 
     write_calibration_page(profile, path, chapters)
+
+
+def report_on_profile(name_or_path: str | Path, path: Path | None = None) -> Path:
+    """Write the report of a shipped profile or a profile file; returns where (beside the file unless ``path`` says).
+
+    Raises:
+        ProfileError: there is no such profile, or it is not whole.
+        OutputError: the page cannot be written.
+    """
+    from simserve.report.calibration import report_on_profile as write
+
+    return write(name_or_path, path)

@@ -175,3 +175,8 @@ def load_chapters(path: Path) -> Chapters:
 def chapters_beside(profile: Path) -> Path:
     """Where the tables that belong to a profile file lie: ``NAME.chapters.json`` beside ``NAME.json``."""
     return profile.with_name(profile.name.removesuffix(".json") + SUFFIX)
+
+
+def profile_beside(chapters: Path) -> Path:
+    """The profile file that a file of tables belongs to."""
+    return chapters.with_name(chapters.name.removesuffix(".json").removesuffix(".chapters") + ".json")
