@@ -32,9 +32,9 @@ Adding an engine
 3. Add a function that makes it and a line to ``choose.ENGINES``.
 
 4. Test it as ``tests/test_calibrate_engines.py`` does: for decodes, prompts, chunks over a context, packed prompts,
-   unequal contexts and a chunk beside decodes, what the engine computed, seen from below (the lengths that attention was
-   given), is what the point names.
+   unequal contexts and a chunk beside decodes, what the engine computed, seen from below (the lengths that attention
+   was given), is what the point names.
 
-Traps: an engine that pipelines (asynchronous scheduling, more than one process) has no step that one clock can see: turn
-that off and say so. A sequence that reaches its greatest length within the timed step ends in it.
+Traps: an engine that pipelines (asynchronous scheduling, more than one process) has no step that one clock can see:
+turn that off and say so. A sequence that reaches its greatest length within the timed step ends in it.
 """

@@ -67,12 +67,13 @@ def calibrate_overhead(
 def with_overhead(bare: Profile, name: str, made: Provenance, measurement: Measurement) -> tuple[Profile, str]:
     """``bare`` with the overhead that ``measurement`` of the engine of ``made`` supports, and the text of its file.
     ``held_out`` is then the error against the engine's steps that were not fitted."""
-    medians = point_medians(measurement.samples, made.clock)
+    runs = [[s for s in measurement.samples if (s.session > 0) == later] for later in (False, True)]
+    medians, again = (point_medians(samples, made.clock) for samples in runs)
     before = ComposedSteps(bare.prefill, bare.decode, bare.mixed)
     overhead = fit_overhead(medians, before)
     prefill, decode = add_to_prefill(bare.prefill, overhead), add_to_decode(bare.decode, overhead)
-    held_out = compare(ComposedSteps(prefill, decode, bare.mixed), medians)
-    told = compare(before, medians).all
+    held_out = compare(ComposedSteps(prefill, decode, bare.mixed), medians, again)
+    told = compare(before, medians, again).all
     about = StepOverhead(
         source=made.source or "an engine",
         date=datetime.now(UTC).strftime("%Y-%m-%d"),

@@ -13,7 +13,7 @@ from calibrate.errors import CalibrationError
 from calibrate.fit_mixed import batch_of
 from calibrate.grid import Point
 from simserve.step_time.composition import ComposedSteps
-from simserve.step_time.profile_schema import Table, TableRow
+from simserve.step_time.profile_schema import Table
 
 Array = NDArray[np.float64]
 
@@ -66,10 +66,15 @@ def add_to_decode(table: Table, overhead: Overhead) -> Table:
 
 
 def _add(table: Table, more: Callable[[int, int], float]) -> Table:
+    """Seconds and, where they are known, the bounds about them; nothing is known of the overhead's own spread."""
     rows = []
     for row in table.rows:
-        seconds = (s + more(row.row, context) for context, s in zip(row.contexts, row.seconds, strict=True))
-        rows.append(TableRow(row=row.row, contexts=row.contexts, seconds=tuple(seconds)))
+        extra = [more(row.row, context) for context in row.contexts]
+        moved = {
+            name: None if cells is None else tuple(s + e for s, e in zip(cells, extra, strict=True))
+            for name, cells in (("seconds", row.seconds), ("low_s", row.low_s), ("high_s", row.high_s))
+        }
+        rows.append(row.model_copy(update=moved))
     return Table(rows=tuple(rows))
 
 

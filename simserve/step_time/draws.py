@@ -15,7 +15,8 @@ Rows = dict[int, dict[int, npt.NDArray[np.float64]]]
 class ProfileDraws:
     """Draws of the tables of ``profile``.
 
-    Each is a bootstrap: the samples of every cell drawn anew with replacement and their median taken; then multiplied
+    Each is a bootstrap: the samples of every cell drawn anew with replacement and their median taken, about what the
+    table says (the median itself, or with an overhead that was fitted beside the samples); then multiplied
     by a factor for the run, shared by all cells, and one for each cell, log-normal by the profile's noise between runs.
     Mixed steps are corrected as measured, since their correction is relative to the tables (an addition is scaled with
     the run).
@@ -46,7 +47,9 @@ class ProfileDraws:
             seconds = []
             for context, known, factor in zip(row.contexts, row.seconds, factors, strict=True):
                 cell = samples.get(row.row, {}).get(context)
-                centre = known if cell is None else float(np.median(rng.choice(cell, len(cell))))
+                centre = (
+                    known if cell is None else known + float(np.median(rng.choice(cell, len(cell))) - np.median(cell))
+                )
                 seconds.append(centre * float(factor))
             rows.append(TableRow(row=row.row, contexts=row.contexts, seconds=tuple(seconds)))
         return Table(rows=tuple(rows))
