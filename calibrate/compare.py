@@ -63,8 +63,8 @@ def compare(first: Profile, second: Profile, console: Console) -> None:
     if first.provenance.dimensions != second.provenance.dimensions:
         console.print("[yellow]note[/]: the two are of different models")
     a, b = first.held_out, second.held_out
-    console.print(_drawn(ratios(first.prefill, second.prefill, "linear"), "prefill", _joint(a.prefill, b.prefill)))
-    console.print(_drawn(ratios(first.decode, second.decode), "decode", _joint(a.decode, b.decode)))
+    _draw(ratios(first.prefill, second.prefill, "linear"), "prefill", _joint(a.prefill, b.prefill), console)
+    _draw(ratios(first.decode, second.decode), "decode", _joint(a.decode, b.decode), console)
 
 
 def _joint(first: HeldOutError, second: HeldOutError) -> float | None:
@@ -74,16 +74,16 @@ def _joint(first: HeldOutError, second: HeldOutError) -> float | None:
     return math.hypot(first.mean, second.mean)
 
 
-def _drawn(found: Ratios, phase: str, joint: float | None) -> RichTable:
-    title = f"{phase}: B / A, {found.mean:.3f} on average"
+def _draw(found: Ratios, phase: str, joint: float | None, console: Console) -> None:
     within = "" if joint is None else f"bold: beyond both errors together ({joint:.1%})"
-    out = RichTable(title=title, title_justify="left", caption=f"columns: cached tokens per sequence. {within}")
+    console.print(f"{phase}: B / A, {found.mean:.3f} on average; columns: cached tokens per sequence; {within}")
+    out = RichTable()
     out.add_column("new tokens" if phase == "prefill" else "batch size", justify="right")
     for context in found.contexts:
         out.add_column(f"{context:,}", justify="right")
     for row in found.rows:
         out.add_row(f"{row:,}", *(_cell(found.cells.get((row, context)), joint) for context in found.contexts))
-    return out
+    console.print(out)
 
 
 def _cell(ratio: float | None, joint: float | None) -> str:

@@ -18,10 +18,12 @@ def list_profiles(folder: Path | None, console: Console) -> None:
         raise ProfileError(f"{folder}: must be a folder with profiles (got no folder)")
     out = RichTable(caption="error: mean held-out error of prefill and decode steps", caption_justify="left")
     for name in ("name", "model", "device", "dtype", "origin", "error"):
-        out.add_column(name, justify="right" if name == "error" else "left", overflow="fold")
+        out.add_column(
+            name, justify="right" if name == "error" else "left", overflow="fold", no_wrap=name in ("name", "error")
+        )
     paths = sorted(PROFILES_DIR.glob("*.json")) + (sorted(folder.glob("*.json")) if folder else [])
     for path in paths:
-        name = path.stem if path.parent == PROFILES_DIR else str(path)
+        name = path.stem if path.parent == PROFILES_DIR else path.name
         try:
             out.add_row(name, *_cells(load_profile(path)))
         except ProfileError:

@@ -45,6 +45,25 @@ def show(profile: NameOrFile) -> None:
 
 
 @app.command()
+def check(
+    profile: Annotated[str, typer.Argument(help="A shipped profile's name, a profile file, or a csv of step times.")],
+    model: Annotated[str | None, typer.Option(help="Of a csv: to check FLOP/s and bandwidth.")] = None,
+    device_name: Annotated[str | None, typer.Option(help="Of a csv: the chip, such as 'NVIDIA H200'.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="Of a csv: of the weights.")] = None,
+) -> None:
+    """Screen step times for physical sense: one line per finding; exit code 1 if there is any, 0 if there is none."""
+    with exit_codes(UNWRITTEN):
+        from calibrate.screening.screen import screen
+
+        findings = screen(profile, model, device_name, dtype)
+        for finding in findings:
+            typer.echo(finding)
+        typer.echo(f"{len(findings) or 'no'} finding{'s' * (len(findings) != 1)} in {profile}", err=True)
+        if findings:
+            raise typer.Exit(1)
+
+
+@app.command()
 def compare(first: NameOrFile, second: NameOrFile) -> None:
     """Print the step times of the second profile over those of the first, wherever both were measured."""
     with exit_codes(UNWRITTEN):

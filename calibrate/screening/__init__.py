@@ -1,0 +1,1 @@
+"""Whether measured times make physical sense, before anyone trusts them. One line per finding; no torch."""
