@@ -19,7 +19,10 @@ def list_profiles(folder: Path | None, console: Console) -> None:
     out = RichTable(caption="error: mean held-out error of prefill and decode steps", caption_justify="left")
     for name in ("name", "model", "device", "dtype", "origin", "error"):
         out.add_column(
-            name, justify="right" if name == "error" else "left", overflow="fold", no_wrap=name not in ("model", "device")
+            name,
+            justify="right" if name == "error" else "left",
+            overflow="fold",
+            no_wrap=name not in ("model", "device"),
         )
     paths = sorted(PROFILES_DIR.glob("*.json")) + (sorted(folder.glob("*.json")) if folder else [])
     for path in paths:
