@@ -28,16 +28,18 @@ def _client(server: FakeServer, timeout_s: float = 5.0, limit_s: float = 60.0, k
     return Client(parse_address(server.url), key, timeout_s, time.monotonic() + limit_s)
 
 
-def _measure(server: FakeServer, monkeypatch: pytest.MonkeyPatch, repeats: int = 1) -> tuple[Findings, Client, Dialect]:
+def _measure(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch, timeout_s: float = 5.0
+) -> tuple[Findings, Client, Dialect]:
     """Negotiate and measure the whole grid on the server's own clock."""
     monkeypatch.setattr(client_module, "time", SimpleNamespace(perf_counter=server.perf_counter))
 
     async def run() -> tuple[Findings, Client, Dialect]:
         async with asyncio.timeout(60), server.serve():
-            client = _client(server, timeout_s=0.5)
+            client = _client(server, timeout_s)
             dialect = await negotiate(client, "tiny", 1024, random.Random(0))
             measurer = ServerMeasurer(client, dialect, Findings([]), GRID.window, 0)
-            await measurer.run(dialect.reachable(POINTS), repeats, lambda *_: None)
+            await measurer.run(dialect.reachable(POINTS), 1, lambda *_: None)
             await client.close()
             return measurer.findings, client, dialect
 
@@ -143,7 +145,7 @@ def test_a_server_with_fewer_slots_is_measured_as_far_as_it_goes(monkeypatch: py
 def test_a_server_that_falls_silent_under_load_is_measured_as_far_as_it_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     """8 streams make it thrash and say nothing: two tries, and those points are left out; the others are right."""
     server = FakeServer(stalls_from=8)
-    findings, client, _ = _measure(server, monkeypatch)
+    findings, client, _ = _measure(server, monkeypatch, timeout_s=0.5)
     assert {point.batch_size for point in findings.left_out} == {8}
     assert client.failures == {"silence for 0.5 s": 2}
     assert [row.row for row in fit(findings.samples).decode.rows] == [1, 4]

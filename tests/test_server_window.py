@@ -74,7 +74,7 @@ def test_limits_cut_the_grid_and_cannot_cut_it_to_nothing() -> None:
     """Limits become the last rows and columns; fewer than two are refused."""
     points = make_points(STANDARD, Limits(max_batch_size=6, max_context=300, max_prefill_tokens=100))
     assert {p.batch_size for p in points if p.phase == "decode" and not p.held_out} == {1, 2, 4, 6}
-    assert {p.num_context_tokens for p in points if p.phase == "decode" and not p.held_out} == {128, 300}
+    assert {p.num_context_tokens for p in points if p.phase == "decode" and not p.held_out} == {32, 256, 300}
     assert {p.row for p in points if p.phase == "prefill" and not p.held_out} == {16, 64, 100}
     fitted = {p[:4] for p in points if not p.held_out}
     assert not fitted & {p[:4] for p in points if p.held_out}

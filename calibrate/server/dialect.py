@@ -83,8 +83,8 @@ class Dialect:
     def note(self) -> str:
         """In words, for the provenance."""
         prompts = "token ids" if self.token_ids else f"random letters ({self.tokens_per_unit:g} tokens each, by usage)"
-        forced = " and ".join(self.forced) or "no field that the server takes: they may end early"
-        return f"prompts: {prompts}; output lengths forced by max_tokens and {forced}"
+        forced = "".join(f" and {name}" for name in self.forced) or " alone, so that an answer may end early"
+        return f"prompts: {prompts}; output lengths forced by max_tokens{forced}"
 
 
 async def negotiate(client: Client, model_id: str, vocab_size: int, rng: random.Random) -> Dialect:
