@@ -65,7 +65,12 @@ class Watch:
                 seconds = self.time(cases[key])
                 others = contention.others()
                 (dirty if others is not None and others > DIRTY_CPUS else clean)[key].append(seconds)
-        return {key: summarize(clean[key] or dirty[key], len(dirty[key])) for key in cases}
+        return {key: summarize(_enough(clean[key], dirty[key]), len(dirty[key])) for key in cases}
+
+
+def _enough(clean: list[float], dirty: list[float]) -> list[float]:
+    """The clean samples; with fewer than two of them, the disturbed ones too."""
+    return clean if len(clean) >= min(2, len(clean) + len(dirty)) else clean + dirty
 
 
 def summarize(samples: list[float], num_disturbed: int, seed: int = 0) -> Timed:

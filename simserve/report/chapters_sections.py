@@ -20,7 +20,7 @@ from simserve.report.figure import (
     number_axis,
     number_tip,
 )
-from simserve.report.words import NBSP, count, duration, number, significant, times
+from simserve.report.words import NBSP, count, duration, number, plural, significant, times
 from simserve.step_time.chapters_schema import Chapters, KvShape, Timed
 
 _CACHED, _AGAIN = "with a cache", "recomputed"
@@ -39,7 +39,8 @@ def chapter_sections(chapters: Chapters) -> Iterator[Section]:
     words, notes = _weights_sentence(chapters), _weights_notes(chapters)
     figures = tuple(_weights_figures(chapters))
     yield Section("weights", "Weights", words, figures, _weights(chapters), notes=notes)
-    yield Section("curves", "Curves, measured side by side", _curves_sentence(chapters), table=_curves(chapters))
+    words, notes = _curves_sentence(chapters), _disturbance(chapters)
+    yield Section("curves", "Curves, measured side by side", words, table=_curves(chapters), notes=notes)
 
 
 def _cache_figures(chapters: Chapters) -> list[Figure]:
@@ -247,6 +248,14 @@ def _curves_sentence(chapters: Chapters) -> str:
     )
 
 
+def _disturbance(chapters: Chapters) -> tuple[str, ...]:
+    """How many samples of the curves were disturbed, if any."""
+    steps = [row.step for row in (*chapters.prefill, *chapters.decode, *chapters.batch)]
+    disturbed = sum(step.num_disturbed for step in steps)
+    rule = "taken again; they count only where too few clean samples were had"
+    return (f"{plural(disturbed, 'sample')} disturbed by other processes: {rule}.",) if disturbed else ()
+
+
 def _curves(chapters: Chapters) -> Table:
     rows = [
         (
@@ -274,7 +283,9 @@ def _curves(chapters: Chapters) -> Table:
 
 
 def interval(step: Timed) -> str:
-    """``1.2 ms to 1.4 ms``."""
+    """``1.2 ms to 1.4 ms``; one sample has none."""
+    if len(step.samples) == 1:
+        return "one sample"
     return f"{duration(step.low_s)} to {duration(step.high_s)}"
 
 

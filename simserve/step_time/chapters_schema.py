@@ -29,7 +29,7 @@ class _Strict(BaseModel):
 
 class Timed(_Strict):
     """Median of the samples, with the interval that holds 90 % of bootstrap medians; ``num_disturbed`` samples were
-    taken while other processes ran (and count only where no clean one was had)."""
+    taken while other processes ran (and count only beside fewer than two clean ones)."""
 
     seconds: Seconds
     low_s: Seconds
