@@ -25,7 +25,8 @@ from simserve.step_time.stretch import UNBOUNDED, Stretch
 from tests import step_times
 from tests.builders import build_scheduler, run_engine, skewed64
 from tests.reference_types import Settings
-from tests.strategies import ALLOCATORS, POLICIES, QUEUE_ORDERS, Case, cases, table_of
+from tests.step_times import ConstantStepTime
+from tests.strategies import ALLOCATORS, MS, POLICIES, QUEUE_ORDERS, Case, cases, table_of
 from tests.watched import WatchedScheduler
 
 MODELS = {type(model).__name__: model for model in step_times.MODELS}
@@ -232,3 +233,13 @@ def test_the_clock_is_the_sum_of_the_models_steps(policy, model):
         total_s += model.ramp(batch, k).first_s
     busy_ns = (spans["end_ns"] - spans["begin_ns"])[spans["num_steps"] > 0].sum()
     assert busy_ns == pytest.approx(1e9 * total_s, abs=len(watched.batches))
+
+
+@pytest.mark.parametrize("order", QUEUE_ORDERS)
+def test_a_partial_group_waits_from_its_oldest_members_arrival(order):
+    """``max_wait_s`` of 25 ms counts from the first of three who arrive 10 ms apart, whoever would be served first; who
+    comes later does not put the start off."""
+    table = table_of([0, 10 * MS, 20 * MS, 1000 * MS], [4] * 4, [3, 2, 1, 1], priorities=[2, 1, 0, 0])
+    s = Settings("static", "contiguous", 4, 100, 100, num_blocks=1000, max_wait_s=0.025, queue_order=order)
+    records = run_engine(table, s, ConstantStepTime(0.001))
+    assert records.requests.first_scheduled_ns.tolist() == [25 * MS] * 3 + [1000 * MS]
