@@ -116,3 +116,42 @@ def test_points_are_read_as_they_stand():
     """55 figures, none repeated."""
     assert len(read_step_csv(STEPS).points) == 55
     assert not list(repeated(read_step_csv(STEPS).points))
+
+
+LOOPS = Path(__file__).parents[1] / "../shared/data/measured/aiconfigurator/silicon_sample.csv.gz"
+
+
+@pytest.mark.skipif(not LOOPS.is_file(), reason="the shared measured data is not here")
+def test_the_closed_loops_of_real_servers_are_screened():
+    """The sample's repeated rows are counted, and so are the 177 rows of Llama-8B under TRT-LLM whose TTFT moves with
+    the length of the answer."""
+    found = screen(str(LOOPS))
+    assert found[0].endswith("of 5,221 rows repeat an earlier one in configuration and in both times")
+    assert any(
+        "h100_sxm trtllm meta-llama/Llama-3.1-8B-Instruct: 177 rows whose TTFT cannot be used" in f for f in found
+    )
+    assert any("h200_sxm vllm nvidia/Llama-3.1-8B-Instruct-FP8, 64 × (2000 + 100) tokens on 1" in f for f in found)
+
+
+def write_loops(folder: Path, *rows: str) -> str:
+    head = "system,backend,model_path,mode,precision,isl,osl,batch_size,tp_size,silicon_ttft_ms,silicon_tpot_ms"
+    path = folder / "loops.csv"
+    path.write_text("\n".join([head, *rows]) + "\n")
+    return str(path)
+
+
+def test_littles_law_bounds_a_closed_loop(tmp_path):
+    """64 requests of 4,000 + 10 tokens: 64 prompts are 4.1 PFLOP, two seconds of an H200's fp8 peak, so a loop that
+    turns in one second did not happen, and one that turns in four may have."""
+    row = "h200_sxm,vllm,meta-llama/Llama-3.1-8B,agg,fp8,4000,10,64,1"
+    assert screen(write_loops(tmp_path, f"{row},3000,150")) == []
+    (line,) = screen(write_loops(tmp_path, f"{row},500,50"))
+    assert "64 × (4000 + 10) tokens on 1: 14.84 ms a request, and the chip needs" in line
+
+
+def test_a_first_token_cannot_know_how_long_the_answer_will_be(tmp_path):
+    """TTFT that doubles with the output length in every shape is named; a steady one is not."""
+    shapes = [(prompt, answer) for prompt in (100, 200, 300) for answer in (10, 1000)]
+    for factor, count in ((1.0, 0), (2.0, 1)):
+        rows = [f"s,b,m,agg,,{p},{o},8,1,{100 + p * (factor if o > 10 else 1) ** 3},20" for p, o in shapes]
+        assert len(screen(write_loops(tmp_path, *rows))) == count

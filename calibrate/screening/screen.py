@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from calibrate.importers.step_csv import read_step_csv
+from calibrate.screening.closed_loop import is_closed_loop, screen_closed_loop
 from calibrate.screening.steps import beyond_the_chip, hardware_of, not_growing, outliers, repeated
 from simserve.model_spec import load_model_spec
 from simserve.step_time.profile import ProfileStepTime
@@ -15,9 +16,12 @@ from simserve.step_time.source import MeasuredPoint
 def screen(
     name_or_file: str, model: str | None = None, device_name: str | None = None, dtype: str | None = None
 ) -> list[str]:
-    """The findings on a profile, or on a csv of step times; of the latter, FLOP/s and bandwidth are checked where
-    model, device and dtype are given and the device is known. Raises ``InputError`` for what cannot be read."""
+    """The findings on a profile, on closed loops of servers, or on a csv of step times; of the last, FLOP/s and
+    bandwidth are checked where model, device and dtype are given and the device is known. Raises ``InputError`` for
+    what cannot be read."""
     if Path(name_or_file).suffix in (".csv", ".gz"):
+        if is_closed_loop(Path(name_or_file)):
+            return screen_closed_loop(Path(name_or_file))
         points = read_step_csv(Path(name_or_file)).points
         return [*repeated(points), *_physics(points, model, device_name, dtype, 1), *_shape(points)]
     profile = load_profile(name_or_file)
