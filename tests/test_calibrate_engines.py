@@ -17,6 +17,7 @@ transformers = pytest.importorskip("transformers")
 
 from calibrate.clock import Timing  # noqa: E402 - after the skips
 from calibrate.command import calibrate  # noqa: E402
+from calibrate.engines.choose import make_engine
 from calibrate.engines.engine import EngineSize, EngineSteps, StepShape, shape_of  # noqa: E402
 from calibrate.engines.transformers_engine import TransformersEngine  # noqa: E402
 from calibrate.errors import CalibrationError  # noqa: E402
@@ -191,3 +192,10 @@ def test_what_cannot_be_driven_is_refused_in_one_sentence(options: dict[str, Any
         run(tmp_path / "p.json", **options)
     assert words in str(caught.value) and "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_cuda_graphs_are_for_bare_forwards() -> None:
+    """An engine captures its own or none: the flag is refused, not ignored, on a machine with a GPU too."""
+    options = CalibrateOptions(model="tiny", engine="transformers", graphs=True)
+    with pytest.raises(CalibrationError, match="graphs: is for bare forwards"):
+        make_engine(find_model("tiny"), "cuda", "bf16", options)

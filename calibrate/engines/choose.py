@@ -31,6 +31,8 @@ def make_engine(source: ModelSource, device: str, dtype: str, options: Calibrate
         raise CalibrationError(f"engine_python: is for engines that run elsewhere (got it with {name}); leave it out")
     if options.kv_cache != "in-place":
         raise CalibrationError(f"kv_cache: an engine has its own (got {options.kv_cache}); leave it out")
+    if options.graphs:
+        raise CalibrationError(f"graphs: is for bare forwards (got it with {name}); leave it out")
     return ENGINES[name](source, device, dtype, options)
 
 
