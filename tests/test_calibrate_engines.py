@@ -17,7 +17,7 @@ transformers = pytest.importorskip("transformers")
 
 from calibrate.clock import Timing  # noqa: E402 - after the skips
 from calibrate.command import calibrate  # noqa: E402
-from calibrate.engines.choose import make_engine
+from calibrate.engines.choose import make_engine  # noqa: E402
 from calibrate.engines.engine import EngineSize, EngineSteps, StepShape, shape_of  # noqa: E402
 from calibrate.engines.transformers_engine import TransformersEngine  # noqa: E402
 from calibrate.errors import CalibrationError  # noqa: E402
