@@ -33,7 +33,10 @@ def list_(
 
 
 @app.command()
-def show(profile: NameOrFile) -> None:
+def show(
+    profile: NameOrFile,
+    html: Annotated[Path | None, typer.Option(help="Also draw it: a page to write.", show_default=False)] = None,
+) -> None:
     """Print a profile's step times, batch curve, errors and notes."""
     with exit_codes(UNWRITTEN):
         from rich.console import Console
@@ -42,6 +45,12 @@ def show(profile: NameOrFile) -> None:
         from simserve.step_time.profile_schema import load_profile
 
         print_profile(load_profile(profile), Console())
+        if html is not None:
+            from calibrate.partial import require_writable
+            from simserve.report import report_on_profile
+
+            require_writable(html)
+            typer.echo(f"wrote {report_on_profile(profile, html)}")
 
 
 @app.command()

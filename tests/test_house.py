@@ -45,7 +45,7 @@ MAY_IMPORT = {
     "terminal": {*RESULT},
     "run_command": {"manifest", "run_directory", "scenario", "simulate", "terminal"},
     "exit_codes": set(),
-    "profile_command": {"exit_codes", "step_time"},
+    "profile_command": {"exit_codes", "report", "step_time"},
     "cli": {"report", "step_time", "exit_codes", "profile_command", "run_command", "scenario"},
     "__main__": {"cli"},
 }

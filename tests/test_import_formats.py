@@ -185,3 +185,12 @@ def test_wrong_input_ends_with_two_and_one_sentence(tmp_path):
     assert done.exit_code == 2
     assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
     assert not np.any(["Traceback" in done.output])
+
+
+def test_show_draws_the_surfaces_on_a_page(tmp_path):
+    """One file beside the tables; a place that cannot be written is refused in one sentence."""
+    page = tmp_path / "h200.html"
+    done = invoke("show", "h200-llama-3.1-8b-fp8-vllm", "--html", str(page))
+    assert done.exit_code == 0, done.output
+    assert "h200-llama-3.1-8b-fp8-vllm" in page.read_text()
+    assert invoke("show", "25m-cpu-fp32", "--html", str(tmp_path / "absent" / "x.html")).exit_code == 2
