@@ -15,11 +15,13 @@ Clock = Literal["process_cpu", "wall", "cuda_events"]
 
 
 class Timing(NamedTuple):
-    """Seconds of one step by each clock; ``cuda_s`` is ``None`` off a GPU."""
+    """Seconds of one step by each clock; ``cuda_s`` is ``None`` off a GPU, and so is ``host_s``, what the host took to
+    launch it: where that is nearly ``wall_s`` the GPU waited for the host."""
 
     wall_s: float
     cpu_s: float
     cuda_s: float | None = None
+    host_s: float | None = None
 
     def by(self, clock: Clock) -> float:
         """The step time by the clock that was chosen."""
@@ -60,6 +62,7 @@ def time_on_cuda(step: Callable[[], object]) -> Timing:
     begin.record()
     step()
     end.record()
+    host_s = time.perf_counter() - wall
     end.synchronize()
     cpu = time.process_time() - cpu
-    return Timing(time.perf_counter() - wall, cpu, begin.elapsed_time(end) / 1e3)
+    return Timing(time.perf_counter() - wall, cpu, begin.elapsed_time(end) / 1e3, host_s)

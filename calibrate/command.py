@@ -98,5 +98,8 @@ def _check(options: CalibrateOptions) -> tuple[str, str]:
     if options.device == "cuda" and not has_gpu:
         raise CalibrationError("device: must be one that torch can use (got cuda, and torch sees no GPU); use cpu")
     device = "cuda" if has_gpu and options.device != "cpu" else "cpu"
+    if options.graphs and (device != "cuda" or options.kv_cache != "in-place"):
+        got = device if device != "cuda" else f"{options.kv_cache} cache"
+        raise CalibrationError(f"graphs: needs a GPU and the in-place cache (got {got}); leave it out")
     dtype = options.dtype if options.dtype != "auto" else ("bf16" if device == "cuda" else "fp32")
     return device, dtype

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
+from calibrate.graphs import DecodeGraphs
 from calibrate.grid import Point
 from calibrate.kv_cache import Caches, cache_argument
 from calibrate.packed import PackedSteps, Part
+
+
+class OnGpu(NamedTuple):
+    """What a GPU needs beyond the forward: its L2 cache evicted before each step; decodes as graphs if asked for."""
+
+    evict: Callable[[], None]
+    graphs: DecodeGraphs | None
 
 
 class Stepper:
@@ -19,7 +27,15 @@ class Stepper:
     1,024 tokens and a vocabulary of 151,936 the rest alone would take 600 MB.
     """
 
-    def __init__(self, model: Any, caches: Caches, seed: int = 0, packed: PackedSteps | None = None) -> None:  # noqa: ANN401
+    def __init__(
+        self,
+        model: Any,  # noqa: ANN401
+        caches: Caches,
+        seed: int = 0,
+        packed: PackedSteps | None = None,
+        on_gpu: OnGpu | None = None,
+    ) -> None:
+        self._on_gpu = on_gpu
         self._model = model
         self._caches = caches
         self._packed = packed
@@ -46,6 +62,22 @@ class Stepper:
             shape = 1, sum(part.num_tokens for part in parts)
         ids = torch.randint(0, self._model.config.vocab_size, shape, generator=self._generator)
         self._inputs = {"input_ids": ids.to(self._model.device), **inputs}
+        if self._on_gpu is not None:
+            if self._on_gpu.graphs is not None and point.phase == "decode" and point.in_table:
+                self._forward = self._replayed(point, self._on_gpu.graphs)
+            self._on_gpu.evict()
+
+    def _replayed(self, point: Point, graphs: DecodeGraphs) -> Callable[..., Any]:
+        """The decode step of ``point`` as a graph; it takes its inputs from where it was captured."""
+        inputs = dict(self._inputs)
+        ids = inputs.pop("input_ids")
+
+        def lay_out() -> None:
+            self._caches.shape(point.batch_size, point.num_context_tokens, point.num_new_tokens)
+
+        with torch.inference_mode():
+            replay = graphs.prepare(point.shape, ids, lay_out, lambda ids: self._model(input_ids=ids, **inputs))
+        return lambda **_inputs: replay()
 
     def step(self) -> None:
         """The forward itself."""

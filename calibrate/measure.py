@@ -12,7 +12,7 @@ from calibrate.clock import Clock, Timer, Timing
 from calibrate.contention import DIRTY_CPUS, Contention
 from calibrate.grid import Point
 from calibrate.plan import ANCHORS_PER_ROUND, LONG_STEP_S, Plan, num_warm_ups
-from simserve.step_time.profile_schema import Sample
+from simserve.step_time.profile_schema import GpuClocks, Sample
 
 
 class Steps(Protocol):
@@ -42,6 +42,7 @@ class Measurement:
     samples: list[Sample] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     session: int = 0
+    gpu_clocks: GpuClocks | None = None
 
     def of(self, point: Point) -> list[Sample]:
         """The samples of one point that this session measured, anchors apart."""
@@ -143,6 +144,7 @@ class Measurer:
             num_decodes=point.num_decodes,
             num_decode_context_tokens=point.num_decode_context_tokens,
             context_spread=point.context_spread,
+            host_s=timing.host_s,
             session=self.measurement.session,
             anchor=as_anchor,
         )

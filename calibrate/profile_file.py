@@ -32,7 +32,13 @@ def assemble(
     prefill, decode = make_table(medians, "prefill"), make_table(medians, "decode")
     drift = make_drift(measurement.samples, provenance.clock)
     mixed = fit_mixed(medians, ComposedSteps(prefill, decode))
-    made = provenance.model_copy(update={"duration_s": round(duration_s, 1), "notes": tuple(measurement.notes)})
+    made = provenance.model_copy(
+        update={
+            "duration_s": round(duration_s, 1),
+            "notes": tuple(measurement.notes),
+            "gpu_clocks": measurement.gpu_clocks,
+        }
+    )
     content: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "name": name,

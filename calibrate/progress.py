@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -15,8 +16,11 @@ _SAVE_EVERY_S = 5.0
 _REFRESH_EVERY_S = 0.2
 
 
-def measure_with_progress(measurer: Measurer, partial: PartialFile, console: Console) -> None:
-    """Run ``measurer``; whatever stops it, what it has measured is in ``partial`` afterwards."""
+def measure_with_progress(
+    measurer: Measurer, partial: PartialFile, console: Console, between: Callable[[], None] = lambda: None
+) -> None:
+    """Run ``measurer``; whatever stops it, what it has measured is in ``partial`` afterwards. ``between`` is called
+    every few seconds, between two samples."""
     # No refreshing thread: its work would count on the process CPU clock of whatever step is being timed.
     columns = (
         TextColumn("measuring"),
@@ -38,6 +42,7 @@ def measure_with_progress(measurer: Measurer, partial: PartialFile, console: Con
                 shown = now
             if now - saved >= _SAVE_EVERY_S:
                 partial.save(measurer.measurement.samples)
+                between()
                 saved = now
 
         try:

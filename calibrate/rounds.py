@@ -8,6 +8,7 @@ from calibrate.again import measure_again
 from calibrate.contention import Contention
 from calibrate.estimate import estimate_s, words
 from calibrate.fit import point_medians
+from calibrate.gpu_clocks import note_slowed, summarize_clocks
 from calibrate.measure import Instruments, Measurement, Measurer
 from calibrate.options import CalibrateOptions
 from calibrate.partial import PartialFile
@@ -34,10 +35,15 @@ def measure_rounds(
         more = Plan(tuple(new), plan.repeats, plan.point_budget_s, plan.seed)
         _measure(setup, more, measurement, partial, console)
 
+    if setup.watch is not None:
+        setup.watch.look()
+        measurement.gpu_clocks = summarize_clocks(setup.watch.readings)
+        measurement.notes += note_slowed(measurement.gpu_clocks)
     partial.save(measurement.samples)
     measure_again(setup, options, measurement)
 
 
 def _measure(setup: Setup, plan: Plan, measurement: Measurement, partial: PartialFile, console: Console) -> None:
     instruments = Instruments(setup.timer, setup.provenance.clock, Contention(setup.read_machine))
-    measure_with_progress(Measurer(plan, setup.stepper, instruments, measurement), partial, console)
+    measurer = Measurer(plan, setup.stepper, instruments, measurement)
+    measure_with_progress(measurer, partial, console, setup.watch.look if setup.watch else lambda: None)

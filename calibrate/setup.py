@@ -12,7 +12,9 @@ from calibrate.clock import Timer, time_on_cpu, time_on_cuda
 from calibrate.contention import Reading, read_machine
 from calibrate.errors import CalibrationError
 from calibrate.fit import require_fittable
-from calibrate.forward import Stepper, is_out_of_memory
+from calibrate.forward import OnGpu, Stepper, is_out_of_memory
+from calibrate.gpu_clocks import ClockWatch, gpu_name, read_clocks
+from calibrate.graphs import DecodeGraphs, make_eviction
 from calibrate.grid import Limits, Point, make_axes, make_grid
 from calibrate.held_out import held_out_points
 from calibrate.kv_cache import InPlaceCaches, check_kv_bytes, make_caches
@@ -37,6 +39,7 @@ class Setup:
     stepper: Steps
     timer: Timer
     notes: tuple[str, ...]
+    watch: ClockWatch | None = None
     read_machine: Callable[[], Reading | None] = read_machine
     stop: Callable[[], None] = lambda: None
 
@@ -63,8 +66,20 @@ def set_up(source: ModelSource, device: str, dtype: str, options: CalibrateOptio
         points=tuple(points),
         stepper=stepper,
         timer=time_on_cuda if device == "cuda" else time_on_cpu,
+        watch=_watch() if on_gpu else None,
         notes=tuple(([] if packs else [_NOT_PACKED]) + notes + more),
     )
+
+
+def _watch() -> ClockWatch:
+    gpu = gpu_name(torch.cuda.get_device_properties(0))
+    return ClockWatch(lambda: read_clocks(gpu))
+
+
+def _on_gpu(model: Any, options: CalibrateOptions) -> OnGpu | None:  # noqa: ANN401 - a torch module
+    if model.device.type != "cuda":
+        return None
+    return OnGpu(make_eviction("cuda"), DecodeGraphs() if options.graphs else None)
 
 
 def _make_stepper(
@@ -81,7 +96,7 @@ def _make_stepper(
         try:
             caches = make_caches(options.kv_cache, source.spec, model, num_tokens, max_context)
             packed = PackedSteps(model, caches.memory, options.attn) if isinstance(caches, InPlaceCaches) else None
-            return points, Stepper(model, caches, options.seed, packed), notes
+            return points, Stepper(model, caches, options.seed, packed, _on_gpu(model, options)), notes
         except Exception as error:
             if not is_out_of_memory(error):
                 raise

@@ -212,7 +212,6 @@ def chapters(  # noqa: PLR0913, PLR0917 - one argument per option
         Literal["auto", "fp32", "bf16", "fp16"], typer.Option(help="auto is fp32 on a CPU, bf16 on a GPU.")
     ] = "auto",
     attn: Annotated[str, typer.Option(help="Attention kernel, by its name in transformers.")] = "sdpa",
-    graphs: Annotated[bool, typer.Option("--graphs", help="On a GPU, replay decode steps as CUDA graphs.")] = False,
     threads: Annotated[int, typer.Option(min=1, help="CPU threads of torch.")] = 1,
     max_tokens: Annotated[int, typer.Option(min=16, help="Longest prompt and sequence to time.")] = 1024,
     repeats: Annotated[int, typer.Option(min=1, help="Clean samples of each step.")] = 5,

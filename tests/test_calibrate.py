@@ -158,6 +158,8 @@ def test_a_broken_partial_file_is_ignored(content: str, tmp_path: Path, monkeypa
         ({"model": "no/such-model"}, "nor to be had from the hub (We couldn't connect"),
         ({"attn": "nonsense"}, "cannot be built here"),
         ({"threads": 0}, "threads: must be ≥ 1 (got 0)"),
+        ({"graphs": True}, "graphs: needs a GPU and the in-place cache (got cpu)"),
+        ({"attn": "sdpa,"}, "attn: must name each kernel once"),
         ({"max_batch_size": 0}, "max_batch_size: must be ≥ 1 (got 0)"),
         ({"out": "missing/p.json"}, "its folder must exist"),
         ({"out": "."}, "must be a file to write"),

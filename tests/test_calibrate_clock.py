@@ -67,3 +67,4 @@ def test_cuda_events_bracket_the_step_on_an_idle_device(monkeypatch: pytest.Monk
     timing = time_on_cuda(lambda: calls.append("step"))
     assert calls == ["wait for device", "record", "step", "record", "wait for event"]
     assert timing.cuda_s == 0.0125
+    assert timing.host_s is not None and 0 <= timing.host_s <= timing.wall_s

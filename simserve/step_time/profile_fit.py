@@ -119,6 +119,17 @@ class Drift(Strict):
     spread: Share
 
 
+class GpuClocks(Strict):
+    """Clocks of the GPU's multiprocessors between samples, and in what share of readings something ``slowed`` it."""
+
+    num_readings: Positive
+    min_sm_mhz: Share
+    median_sm_mhz: Share
+    max_sm_mhz: Share
+    max_temperature_c: float
+    slowed: dict[str, Share]
+
+
 class Validity(Strict):
     """Ranges inside which nothing is extrapolated (rows near the upper end may reach less far in context)."""
 

@@ -21,6 +21,7 @@ from simserve.step_time.profile_fit import (
     BatchPoint,
     Count,
     Drift,
+    GpuClocks,
     HeldOut,
     HeldOutError,
     KvBytes,
@@ -41,6 +42,7 @@ __all__ = [
     "BatchCurve",
     "BatchPoint",
     "Drift",
+    "GpuClocks",
     "HeldOut",
     "HeldOutError",
     "KvBytes",
@@ -95,7 +97,8 @@ class Provenance(Strict):
 
     ``origin`` says what a step is: a bare ``forward`` of the model, a step of a whole ``engine`` (its host work
     included), what a ``server`` showed to its clients, or a measurement ``imported`` from elsewhere. ``source`` names
-    the engine and version, the server, or the publication and licence of imported figures.
+    the engine and version, the server, or the publication and licence of imported figures. With ``graphs`` the decode
+    steps were replayed as CUDA graphs.
     """
 
     origin: Literal["forward", "engine", "server", "imported"] = "forward"
@@ -123,10 +126,13 @@ class Provenance(Strict):
     command: str
     duration_s: Share
     notes: tuple[str, ...] = ()
+    graphs: bool = False
+    gpu_clocks: GpuClocks | None = None
 
 
 class Sample(Strict):
-    """One timed step. ``cpu_s`` is the process CPU clock, ``cuda_s`` a pair of CUDA events; ``other_cpus`` is how many
+    """One timed step. ``cpu_s`` is the process CPU clock, ``cuda_s`` a pair of CUDA events, ``host_s`` how
+    long the host took to launch the step (null off a GPU); ``other_cpus`` is how many
     CPUs other processes kept busy meanwhile (null where the system does not tell); ``order`` counts all timed steps
     of the run; a ``dirty`` sample was disturbed and is kept, but not fitted unless its point has no clean one.
 
@@ -151,6 +157,7 @@ class Sample(Strict):
     num_decodes: Count = 0
     num_decode_context_tokens: Count = 0
     context_spread: Share = 0.0
+    host_s: Share | None = None
     session: Count = 0
     anchor: bool = False
 
