@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
 
@@ -93,7 +94,6 @@ def test_too_little_is_refused(phase: str, said: str) -> None:
 
 def test_the_estimate_is_of_the_right_size() -> None:
     """Every point at least as long as its prompts and its window take alone; more repeats take proportionally more."""
-    import asyncio
 
     async def run() -> tuple[float, float]:
         async with asyncio.timeout(20), FakeServer().serve() as server:
@@ -119,7 +119,6 @@ def test_the_estimate_is_of_the_right_size() -> None:
 )
 def test_the_richest_dialect_that_is_taken(accepts: set[str], forced: tuple[str, ...], options: int) -> None:
     """From the top of the ladder down to the first rung that the server stands on."""
-    import asyncio
 
     async def run() -> Dialect:
         async with asyncio.timeout(20), FakeServer(accepts=frozenset(accepts)).serve() as server:
