@@ -8,15 +8,19 @@ import altair as alt
 import numpy as np
 import pytest
 
+from calibrate.grid import Point
+from calibrate.measure import Measurement
+from calibrate.profile_file import assemble
 from simserve.errors import OutputError, ProfileError
+from simserve.model_spec import load_model_spec
 from simserve.report import render_calibration, report_on_profile
 from simserve.report.calibration import render_calibration_page
 from simserve.report.calibration_content import calibration_content
 from simserve.report.calibration_data import held_out_steps, point_frame, sample_frame
 from simserve.report.calibration_noise import drift, typical_spread
 from simserve.report.page import vega_bundle
-from simserve.step_time.profile_schema import PROFILES_DIR, load_profile, shipped_profiles
-from tests.profile_builders import make_profile
+from simserve.step_time.profile_schema import PROFILES_DIR, KvBytes, load_profile, shipped_profiles
+from tests.profile_builders import make_point, make_profile, make_provenance, make_sample
 from tests.test_report_page import EVIL, MEGABYTE, charts_of
 
 SHIPPED = "25m-cpu-fp32"
@@ -91,6 +95,36 @@ def test_held_out_steps_are_those_of_the_profile_s_own_check(profile):
     assert len(errors) == stated.num_points
     assert np.mean(errors) == pytest.approx(stated.mean, rel=1e-9)
     assert max(errors) == pytest.approx(stated.max, rel=1e-9)
+
+
+def test_steps_of_every_kind_are_predicted_as_the_profile_s_check_does():
+    """Mixed, packed and unequal steps held out, measured again in a second session, and an anchor: same errors as those
+    written into the profile, from the first session alone."""
+    points = [make_point(*cell) for cell in _grid()]
+    points += [Point("mixed", 1, new, 0, False, decodes, 128) for new in (16, 64) for decodes in (2, 8)]
+    held = [Point("mixed", 1, 32, 0, True, 4, 200), Point("prefill", 3, 20, 0, True)]
+    held += [Point("decode", 6, 1, 300, True, 0, 0, 0.75), Point("decode", 3, 1, 77, True)]
+    samples = [_sample(point, 2e-3 + 1e-5 * i, i) for i, point in enumerate(points + held)]
+    samples += [_sample(point, 9e-3, len(samples) + i, session=1) for i, point in enumerate(held)]
+    samples += [_sample(points[0], 8e-3, len(samples), anchor=True)]
+    spec = load_model_spec("tiny")
+    kv = KvBytes(measured=spec.kv_bytes_per_token("fp32"), formula=spec.kv_bytes_per_token("fp32"))
+    profile, _text = assemble("x", make_provenance(spec), kv, Measurement(samples), 1.0)
+    errors = [abs(step.error) for step in held_out_steps(profile, point_frame(sample_frame(profile)))]
+    assert len(errors) == profile.held_out.all.num_points == 4
+    assert np.mean(errors) == pytest.approx(profile.held_out.all.mean, rel=1e-9)
+    html = render_calibration_page(profile)
+    assert "measured again" in section(html, "noise") and "beside 4 decodes" in section(html, "points")
+
+
+def _grid():
+    prefill = [("prefill", row, context) for row in (1, 16, 64) for context in (0, 256)]
+    return prefill + [("decode", row, context) for row in (1, 4, 16) for context in (1, 512)]
+
+
+def _sample(point, seconds, order, **more):
+    beside = {name: getattr(point, name) for name in ("num_decodes", "num_decode_context_tokens", "context_spread")}
+    return make_sample(point, seconds, order=order).model_copy(update={**beside, **more})
 
 
 def test_a_formula_is_predicted_where_it_is_linear():

@@ -9,7 +9,7 @@ import pandas as pd
 
 from simserve.report.calibration_curves import batch_figure, knee_of, knee_sentence, per_token_figure, single_steps
 from simserve.report.calibration_data import held_out_steps, point_frame, rows_of, sample_frame, step_name
-from simserve.report.calibration_error import error_figures, error_sentence, error_table
+from simserve.report.calibration_error import error_figures, error_sentence, error_table, signed_share
 from simserve.report.calibration_noise import noise_figures, typical_spread
 from simserve.report.calibration_tables import table_figures
 from simserve.report.chapters_sections import chapter_sections
@@ -154,6 +154,7 @@ def _key_figures(parts: _Parts) -> Table:
         ("batch knee", knee_sentence(curve, parts.knee)),
         ("held-out error", error_sentence(profile.held_out.all)),
         ("spread of a point", f"{share(spread)} (coefficient of variation, middle point)" if spread else NOTHING),
+        *_between_runs(profile),
         ("KV cache", f"{kv.measured:,} bytes a token, equal to the formula" if kv else "not measured"),
         (
             "measured range",
@@ -162,6 +163,19 @@ def _key_figures(parts: _Parts) -> Table:
         ),
     ]
     return Table(("figure", "measured"), tuple(rows))
+
+
+def _between_runs(profile: Profile) -> list[tuple[str, str]]:
+    """What repeats of the run and visits of its anchor say, where they were made."""
+    noise, drift, rows = profile.noise, profile.drift, []
+    if noise is not None:
+        between = f"{share(noise.shared)} that all points of a run share, {share(noise.per_point)} of each point's own"
+        rows.append(("between runs", f"{between} (standard deviations; {noise.basis})"))
+    if drift is not None:
+        where = f"batch {drift.batch_size:,} over {drift.num_context_tokens:,}"
+        trend = f"{signed_share(drift.trend)} from the first visit to the last, within {share(drift.spread)}"
+        rows.append(("drift of the anchor", f"{trend} ({plural(drift.num_visits, 'visit')} of {where})"))
+    return rows
 
 
 def _range(contexts: tuple[int, ...], seconds: tuple[float, ...]) -> str:

@@ -48,7 +48,7 @@ def knee_of(profile: Profile, samples: pd.DataFrame) -> KneeInterval:
         group = behind[behind["batch_size"] == batch]
         clean = group[~group["dirty"]]
         if len(group):
-            step_s[batch] = (clean if len(clean) else group)["seconds"].tolist()
+            step_s[batch] = (clean if len(clean) > 1 else group)["seconds"].tolist()
     return knee_interval(step_s)
 
 
@@ -58,6 +58,8 @@ def knee_sentence(curve: BatchCurve, knee: KneeInterval) -> str:
     agree = len(knee.shares) == 1
     spread = f"at {knee.low:,}" if knee.low == knee.high else f"from {knee.low:,} to {knee.high:,}"
     sure = "all bootstrap draws agree" if agree else f"nine in ten bootstrap draws lie {spread}"
+    if not knee.shares:
+        sure = "one sample of each batch, so no interval"
     return (
         f"The knee is at batch {curve.knee:,}, the last doubling that gained √2 in throughput: "
         f"{times(at.throughput_ratio)} the tokens per second of batch {curve.points[0].batch_size:,} at "
@@ -76,7 +78,7 @@ def batch_figure(profile: Profile, samples: pd.DataFrame, knee: KneeInterval) ->
             number(point.tokens_per_s),
             times(point.throughput_ratio),
             times(point.latency_ratio),
-            share(knee.shares.get(point.batch_size, 0.0)),
+            share(knee.shares.get(point.batch_size, 0.0) if knee.shares else None),
         )
         for point in curve.points
     )

@@ -41,22 +41,21 @@ def sample_seconds(sample: Sample, clock: str) -> float:
 def sample_frame(profile: Profile) -> pd.DataFrame:
     """One row per sample, in the order of the run: its shape, ``row`` (rows of a decode, else new tokens), ``seconds``,
     ``wall_s``, ``median_s`` of its point (over clean samples, or all where it has no clean one), ``deviation`` from
-    it (a share), ``other_cpus`` (NaN if unknown), ``order``, ``held_out`` and ``dirty``."""
+    it (a share), ``other_cpus`` (NaN if unknown), ``order``, ``held_out``, ``dirty``, ``session`` and ``anchor``."""
     clock = profile.provenance.clock
-    columns = [*SHAPE, "wall_s", "other_cpus", "order", "held_out", "dirty"]
+    columns = [*POINT, "wall_s", "other_cpus", "order", "held_out", "dirty", "session", "anchor"]
     rows = [
-        {name: getattr(sample, name) for name in columns}
-        | {name: getattr(sample, name, 0) for name in BESIDE}
-        | {"seconds": sample_seconds(sample, clock)}
+        {name: getattr(sample, name) for name in columns} | {"seconds": sample_seconds(sample, clock)}
         for sample in profile.samples
     ]
     frame = pd.DataFrame(rows).sort_values("order", kind="stable", ignore_index=True)
     frame["other_cpus"] = frame["other_cpus"].astype("float64")
     frame["row"] = np.where(frame["phase"] == "decode", frame["batch_size"], frame["num_new_tokens"])
-    counted = frame["seconds"].where(~frame["dirty"])
-    groups = [frame[name] for name in POINT]
-    medians = counted.groupby(groups).transform("median")
-    frame["median_s"] = medians.fillna(frame.groupby(POINT)["seconds"].transform("median"))
+    first = (frame["session"] == 0) & ~frame["anchor"]
+    frame["median_s"] = np.nan
+    for counted in (first & ~frame["dirty"], first, frame["seconds"] > 0):  # the fit's own choice, or what there is
+        medians = frame["seconds"].where(counted).groupby([frame[name] for name in POINT]).transform("median")
+        frame["median_s"] = frame["median_s"].fillna(medians)
     frame["deviation"] = frame["seconds"] / frame["median_s"] - 1.0
     return frame
 
@@ -64,7 +63,7 @@ def sample_frame(profile: Profile) -> pd.DataFrame:
 def point_frame(samples: pd.DataFrame) -> pd.DataFrame:
     """One row per measured shape: ``row``, ``median_s``, ``num_samples``, ``num_dirty``, ``spread`` (the coefficient of
     variation of its clean samples, NaN below two) and ``held_out``; by phase, row and context."""
-    clean = samples[~samples["dirty"]].groupby(POINT)["seconds"]
+    clean = samples[~samples["dirty"] & (samples["session"] == 0) & ~samples["anchor"]].groupby(POINT)["seconds"]
     spread = (clean.std() / clean.mean()).rename("spread")
     points = samples.groupby(POINT).agg(
         row=("row", "first"),
@@ -83,7 +82,7 @@ def held_out_steps(profile: Profile, points: pd.DataFrame) -> list[HeldOutStep]:
     tables = {phase: _without(getattr(profile, phase), held, phase) for phase in ("prefill", "decode")}
     if not held or None in tables.values():
         return []
-    steps = ProfileStepTime(profile.model_copy(update=tables))
+    steps = ProfileStepTime(profile.model_copy(update={**tables, "overhead": None}))  # samples are of bare steps
     return [HeldOutStep(p.phase, step_name(p), p.median_s, steps.ramp(batch_of(p), 0).first_s) for p in held]
 
 

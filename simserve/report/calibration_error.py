@@ -49,9 +49,9 @@ def error_table(held_out: HeldOut) -> Table:
     for phase in type(held_out).model_fields:
         error = getattr(held_out, phase)
         if isinstance(error, HeldOutError):
-            figures = (share(error.mean), share(error.p95), share(error.max))
+            figures = (share(error.mean), share(error.p95), share(error.max), share(error.noise))
             lines.append((phase.replace("_", " "), f"{error.num_points:,}", *figures))
-    return Table(("held-out steps", "points", "mean error", "p95", "largest"), tuple(lines))
+    return Table(("held-out steps", "points", "mean error", "p95", "largest", "measured again"), tuple(lines))
 
 
 def error_sentence(error: HeldOutError) -> str:

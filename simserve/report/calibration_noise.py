@@ -23,9 +23,7 @@ from simserve.report.words import number, plural, share
 
 MAX_MARKS = 900
 NUM_WINDOWS = 40
-STATE_KEYS = (Key("one sample", "var(--c0)", ""), Key("disturbed by other processes", "var(--accent)", ""))
-_STATES = ["clean", "disturbed"]
-_COLORS = ["var(--c0)", "var(--accent)"]
+_STATES = {"one sample": "var(--c0)", "measured again": "var(--c2)", "disturbed": "var(--accent)"}
 
 
 def noise_figures(samples: pd.DataFrame, points: pd.DataFrame) -> list[Figure]:
@@ -80,7 +78,7 @@ def _deviation(samples: pd.DataFrame) -> Figure:
         f"{signed_share(min(windows))} and {signed_share(max(windows))}; from the first to the last quarter of the run "
         f"it moved by {signed_share(drift(samples))}.{clipped}"
     )
-    keys = (*STATE_KEYS[: 1 + bool(samples["dirty"].any())], Key("running median", "var(--ink)", ""))
+    keys = (*_state_keys(samples), Key("running median", "var(--ink)", ""))
     return Figure("noise-order", "Every sample, in the order of the run", caption, finish(chart), keys=keys, wide=True)
 
 
@@ -119,7 +117,7 @@ def _others(samples: pd.DataFrame) -> Figure:
         f"the median, {number(float(known['other_cpus'].max()))} at most. Of {len(samples):,} samples, {dirty:,} "
         "counted as disturbed and enter no median of a point that has a clean sample."
     )
-    keys = STATE_KEYS[: 1 + bool(dirty)]
+    keys = _state_keys(known)
     return Figure("noise-others", "Other processes meanwhile", caption, finish(chart), keys=keys)
 
 
@@ -132,7 +130,7 @@ def _marks(samples: pd.DataFrame) -> list[dict[str, object]]:
             "deviation": round(float(s.deviation), 5),
             "seconds": _short(s.seconds),
             "step": step_name(s),
-            "state": _STATES[bool(s.dirty)],
+            "state": "disturbed" if s.dirty else "measured again" if s.session else "one sample",
         }
         | ({} if np.isnan(s.other_cpus) else {"other_cpus": round(float(s.other_cpus), 3)})
         for s in rows_of(thinned)
@@ -151,13 +149,20 @@ def _windows(samples: pd.DataFrame) -> list[dict[str, float]]:
 
 
 def _judged(samples: pd.DataFrame) -> pd.DataFrame:
-    """The clean samples, or all where other processes disturbed every one."""
-    clean = samples[~samples["dirty"]]
-    return clean if len(clean) else samples
+    """The clean samples of the first session, or all of it where other processes disturbed every one."""
+    first = samples[samples["session"] == 0]
+    clean = first[~first["dirty"]]
+    return clean if len(clean) else first
+
+
+def _state_keys(samples: pd.DataFrame) -> tuple[Key, ...]:
+    again, dirty = bool((samples["session"] > 0).any()), bool(samples["dirty"].any())
+    shown = {"one sample": True, "measured again": again, "disturbed": dirty}
+    return tuple(Key(name, color, "") for name, color in _STATES.items() if shown[name])
 
 
 def _state_color() -> alt.Color:
-    return alt.Color("state:N", scale=alt.Scale(domain=_STATES, range=_COLORS), legend=None)
+    return alt.Color("state:N", scale=alt.Scale(domain=list(_STATES), range=list(_STATES.values())), legend=None)
 
 
 def _short(value: float) -> float:

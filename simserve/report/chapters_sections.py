@@ -250,7 +250,7 @@ def _curves_sentence(chapters: Chapters) -> str:
 
 def _disturbance(chapters: Chapters) -> tuple[str, ...]:
     """How many samples of the curves were disturbed, if any."""
-    steps = [row.step for row in (*chapters.prefill, *chapters.decode, *chapters.batch)]
+    steps = [row.step for row in chapters.prefill] + [row.step for row in (*chapters.decode, *chapters.batch)]
     disturbed = sum(step.num_disturbed for step in steps)
     rule = "taken again; they count only where too few clean samples were had"
     return (f"{plural(disturbed, 'sample')} disturbed by other processes: {rule}.",) if disturbed else ()

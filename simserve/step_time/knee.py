@@ -13,7 +13,8 @@ LEVEL = 0.9  # of the draws lie inside the interval
 
 
 class KneeInterval(NamedTuple):
-    """The knee of the medians, the interval that holds 90 % of bootstrap draws, and each batch's share of the draws."""
+    """The knee of the medians, the interval that holds 90 % of bootstrap draws, and each batch's share of the draws;
+    no shares where nothing was repeated, which leaves nothing to draw."""
 
     knee: int
     low: int
@@ -38,6 +39,9 @@ def knee_interval(samples: Mapping[int, Sequence[float]], seed: int = 0, draws: 
 
     ``samples`` are seconds of single decode steps by batch size, at least one each. The interval covers what repeating
     within this run would change, not what another day or machine would."""
+    knee = batch_knee({batch: float(np.median(seconds)) for batch, seconds in sorted(samples.items())})
+    if all(len(seconds) == 1 for seconds in samples.values()):
+        return KneeInterval(knee, knee, knee, {})
     rng = np.random.default_rng(seed)
     resampled = {
         batch: np.median(rng.choice(np.asarray(seconds, np.float64), (draws, len(seconds))), axis=1)
@@ -47,5 +51,4 @@ def knee_interval(samples: Mapping[int, Sequence[float]], seed: int = 0, draws: 
     low, high = np.quantile(knees, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], method="nearest")
     found, counts = np.unique(knees, return_counts=True)
     shares = {int(batch): float(n) / draws for batch, n in zip(found, counts, strict=True)}
-    knee = batch_knee({batch: float(np.median(seconds)) for batch, seconds in sorted(samples.items())})
     return KneeInterval(knee, int(low), int(high), shares)
