@@ -14,7 +14,7 @@ import numpy as np
 from calibrate.batch_curve import make_batch_curve
 from calibrate.fit import make_validity
 from calibrate.importers.fitting import Fitted, fit_points
-from calibrate.importers.laws import LeftOut
+from calibrate.importers.mixed_steps import fit_mixed_steps
 from calibrate.importers.reading import ImportOptions, Reading
 from calibrate.profile_file import layout
 from simserve.errors import ProfileError
@@ -42,18 +42,21 @@ def make_profile(reading: Reading, options: ImportOptions) -> tuple[Profile, str
     told = _merge(reading, options)
     spec = load_model_spec(told.model or "")
     fitted = fit_points(reading.points, options.prefill_times)
-    notes = (*told.notes, *reading.notes, *fitted.notes)
+    mixed = fit_mixed_steps(reading.mixed, fitted.prefill, fitted.decode, len(reading.points))
+    notes = (*told.notes, *reading.notes, *fitted.notes, *mixed.words)
+    samples = [*(_sample(order, point) for order, point in enumerate(reading.points)), *mixed.samples]
     content: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "name": options.name,
         "provenance": _provenance(told, spec, notes).model_dump(mode="json"),
-        "held_out": _held_out(fitted).model_dump(mode="json"),
+        "held_out": _held_out(fitted, mixed.errors).model_dump(mode="json"),
         "validity": make_validity(fitted.prefill, fitted.decode).model_dump(mode="json"),
         "kv_bytes_per_token": None,
         "batch_curve": make_batch_curve(fitted.decode).model_dump(mode="json"),
         "prefill": fitted.prefill.model_dump(mode="json"),
         "decode": fitted.decode.model_dump(mode="json"),
-        "samples": [_sample(order, point).model_dump(mode="json") for order, point in enumerate(reading.points)],
+        "mixed": mixed.correction.model_dump(mode="json") if mixed.correction else None,
+        "samples": [sample.model_dump(mode="json") for sample in samples],
     }
     content["digest"] = content_digest(content)
     return parse_profile(content, options.name), layout(content) + "\n"
@@ -131,15 +134,20 @@ def _sample(order: int, point: MeasuredPoint) -> Sample:
     )
 
 
-def _held_out(fitted: Fitted) -> HeldOut:
-    prefill, decode = fitted.prefill_left_out, fitted.decode_left_out
-    return HeldOut(prefill=_error(prefill), decode=_error(decode), all=_error([*prefill, *decode]))
+def _held_out(fitted: Fitted, mixed: list[float]) -> HeldOut:
+    prefill = [each.error for each in fitted.prefill_left_out]
+    decode = [each.error for each in fitted.decode_left_out]
+    return HeldOut(
+        prefill=_error(prefill),
+        decode=_error(decode),
+        all=_error([*prefill, *decode, *mixed]),
+        mixed=_error(mixed) if mixed else None,
+    )
 
 
-def _error(left: Sequence[LeftOut]) -> HeldOutError:
-    if not left:
+def _error(errors: Sequence[float]) -> HeldOutError:
+    if not errors:
         return HeldOutError(num_points=0, mean=None, p95=None, max=None)
-    errors = [each.error for each in left]
     mean, p95 = float(np.mean(errors)), float(np.percentile(errors, 95))
     return HeldOutError(num_points=len(errors), mean=mean, p95=p95, max=max(errors))
 
