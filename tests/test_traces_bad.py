@@ -98,6 +98,7 @@ BINARY = {
     "truncated gzip": (PACKED[:-40], "is a truncated gzip file; fetch it again"),
     "damaged gzip": (PACKED[:30] + b"\xff" * 10 + PACKED[40:], "is a damaged gzip file ("),
     "binary junk": (bytes(range(128, 256)), "must be csv, jsonl or parquet (byte 0 is no text)"),
+    "tar.gz": (gzip.compress(b"trace.csv".ljust(257, b"\0") + b"ustar\0" + b"\0" * 250), "is a tar archive; unpack it"),
     "zip": (b"PK\x03\x04rest", "is a zip archive; unpack it, or use gzip"),
     "zstd": (b"\x28\xb5\x2f\xfdrest", "is zstd-compressed; unpack it, or use gzip"),
     "damaged parquet": (b"PAR1" + b"\x00" * 50, "is not a readable parquet file ("),

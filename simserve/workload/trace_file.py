@@ -27,6 +27,8 @@ def read_columns(path: Path) -> pd.DataFrame:
     packed = next((kind for magic, kind in _PACKED.items() if raw.startswith(magic)), None)
     if packed:
         raise refusal(path.name, f"is {packed}; unpack it, or use gzip")
+    if raw[257:262] == b"ustar":  # where the POSIX tar header names itself; the gzip around it is opened already
+        raise refusal(path.name, "is a tar archive; unpack it and name one of its files")
     if raw.startswith(b"PAR1"):
         return _parquet(raw, path.name)
     try:
