@@ -11,7 +11,8 @@ from simserve.step_time.profile_schema import BatchCurve, HeldOut, HeldOutError,
 def show(profile: Profile, console: Console) -> None:
     """Print both step-time tables, the batch curve with its knee, the KV check and the held-out error."""
     made = profile.provenance
-    console.print(f"[bold]{profile.name}[/]: {made.model}, {made.dtype}, {made.attention}, on {made.device_name}")
+    how = ", ".join(part for part in (made.model, made.dtype, made.attention) if part)
+    console.print(f"[bold]{profile.name}[/]: {how}, on {made.device_name}")
     console.print(_surface(profile.prefill, "Prefill, ms", "new tokens", per_token=True))
     console.print(_surface(profile.decode, "Decode step, ms", "batch size", per_token=False))
     console.print(_curve(profile.batch_curve))
