@@ -198,6 +198,17 @@ def test_the_knee_and_its_interval_stand_in_words(html, profile):
     assert "knee" in json.dumps(charts_of(html)["specs"]["batch-throughput"])
 
 
+def test_captions_read_as_sentences(profile):
+    """Time per token of the shortest and the longest prefill, each with its unit and a space before it."""
+    figures = [figure for part in calibration_content(profile).sections for figure in part.figures]
+    (caption,) = [figure.caption for figure in figures if figure.id == "prefill-per-token"]
+    assert re.fullmatch(
+        r"A prefill of 1 token costs [\d.]+ ms a token, one of 2,048 tokens [\d.]+ µs: [\d.]+× less\.",
+        caption.replace("\u00a0", " "),
+    )
+    assert all(figure.caption.endswith(".") for figure in figures)
+
+
 def test_kv_bytes_and_their_formula(html):
     """25m: 2 · 8 layers · 2 KV heads · 64 · 4 bytes = 8,192, in the tensors as by the formula."""
     assert section(html, "kv").count("8,192") == 2 and "2 · 8 · 2 · 64 · 4" in section(html, "kv")

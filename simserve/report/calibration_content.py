@@ -130,7 +130,7 @@ def _facts(parts: _Parts) -> list[tuple[str, str]]:
     return [
         ("model", f"{made.model}, {made.dtype}" + (f", {made.weights} weights" if made.weights else "")),
         ("device", made.device_name),
-        ("steps", _ORIGINS.get(made.origin, made.origin) + (f" ({made.source})" if made.source else "")),
+        ("steps", _ORIGINS[made.origin] + (f" ({made.source})" if made.source and made.origin != "imported" else "")),
         ("how", how or NOTHING),
         ("clock", f"{CLOCKS[made.clock]}: {made.clock_reason}"),
         ("samples", f"{plural(len(samples), 'step')} at {plural(len(parts.points), 'point')}{disturbed}"),

@@ -107,7 +107,7 @@ def per_token_figure(profile: Profile) -> Figure:
     first, last = rows[0], rows[-1]
     caption = (
         f"A prefill of {plural(int(first['x']), 'token')} costs {duration(first['y'])} a token, one of "
-        f"{count(last['x'])}{duration(last['y'])}: {times(float(first['y']) / float(last['y']))} cheaper by the token."
+        f"{count(last['x'])} tokens {duration(last['y'])}: {times(float(first['y']) / float(last['y']))} less."
     )
     drawn: TopChart = chart.encode(x, y, tooltip=tooltip)
     return Figure("prefill-per-token", "Prefill, time per token", caption, finish(drawn))
