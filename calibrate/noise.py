@@ -63,13 +63,15 @@ def make_drift(samples: Iterable[Sample], clock: Clock) -> Drift | None:
 
 
 def _within(samples: Iterable[Sample], clock: Clock) -> float:
-    """From deviations of clean samples from their point's median, freed of what the median itself took away."""
-    groups: dict[tuple[int, Point], list[float]] = {}
+    """From deviations of a point's samples (the clean ones, where it has any) from their mean, freed of what the mean
+    itself took away."""
+    groups: dict[tuple[int, Point], list[Sample]] = {}
     for sample in samples:
-        if not sample.dirty and not sample.anchor:
-            groups.setdefault((sample.session, point_of(sample)), []).append(sample.seconds(clock))
-    deviations = []
-    for seconds in groups.values():
+        if not sample.anchor:
+            groups.setdefault((sample.session, point_of(sample)), []).append(sample)
+    deviations: list[float] = []
+    for group in groups.values():
+        seconds = [sample.seconds(clock) for sample in ([s for s in group if not s.dirty] or group)]
         if len(seconds) > 1:
             logs = np.log(seconds)
             freed = (len(logs) / (len(logs) - 1)) ** 0.5

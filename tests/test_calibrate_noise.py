@@ -55,6 +55,8 @@ def test_noise_is_told_apart() -> None:
     exact = make_noise(measured(np.random.default_rng(1), HELD) + shifted, "process_cpu")
     assert exact.within_run == pytest.approx(WITHIN, rel=0.2)
     assert exact.per_point == pytest.approx(0.0, abs=1e-12)
+    busy = [s.model_copy(update={"dirty": True}) for s in measured(np.random.default_rng(1), HELD) + shifted]
+    assert make_noise(busy, "process_cpu") == exact  # a machine that is always busy has noise too
     pooled = (PRIOR_RUNS * PRIOR_SHARED**2 + np.log(1.25) ** 2 / 2) / (PRIOR_RUNS + 1)
     assert exact.shared == pytest.approx(pooled**0.5)
     found = make_noise(
