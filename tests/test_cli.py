@@ -212,7 +212,8 @@ def test_an_unwritable_output_is_refused_before_simulating(folder, monkeypatch):
     monkeypatch.setattr(simserve.run_command, "simulate", lambda *_: pytest.fail("simulated"))
     _fails_in_one_sentence(folder, _run("--out", "two.yaml"), "two.yaml: must be a folder")
     _fails_in_one_sentence(folder, _run("--out", "two.yaml/below"), "two.yaml/below: cannot write here")
-    _fails_in_one_sentence(folder, _run("--out", "."), "must be empty or an earlier run's folder")
+    _fails_in_one_sentence(folder, _run("--out", "."), "must not be the working directory")
+    _fails_in_one_sentence(folder, _run("--out", ".."), "must be empty or an earlier run's folder")
 
 
 def _fails_in_one_sentence(folder, done, said):
