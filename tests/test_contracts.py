@@ -243,3 +243,11 @@ def test_a_partial_group_waits_from_its_oldest_members_arrival(order):
     s = Settings("static", "contiguous", 4, 100, 100, num_blocks=1000, max_wait_s=0.025, queue_order=order)
     records = run_engine(table, s, ConstantStepTime(0.001))
     assert records.requests.first_scheduled_ns.tolist() == [25 * MS] * 3 + [1000 * MS]
+
+
+@pytest.mark.parametrize(("budget", "served"), [(29, True), (28, False)])
+def test_what_a_preemption_recomputes_must_fit_one_step_and_no_more(budget, served):
+    """Without chunks, 20 + 10 tokens need a budget of 29: the last token of an answer is never computed."""
+    s = Settings("continuous", "paged", 2, budget, 100, num_blocks=1000)
+    refusal = build_scheduler(s).refusal(table_of([0], [20], [10])[0])
+    assert (refusal is None) == served

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -159,6 +160,18 @@ def test_a_victim_may_return_in_the_very_next_step(policy, prompts):
     case = Case(table, s, ConstantStepTime(0.01))
     steps = Reference(table, s, case.step_time).run().steps
     assert any(set(b.preempted) == {2, 3} and a.admitted == (3,) for b, a in itertools.pairwise(steps))
+    check(case)
+
+
+@pytest.mark.parametrize("policy", ["continuous", "chunked"])
+def test_a_swapped_victim_may_return_in_the_very_next_step(policy):
+    """Two are swapped out and the shorter is back at once, to decode on with nothing prefilled."""
+    table = table_of([0, 0, 0], [2, 1, 5], [2, 2, 3])
+    s = Settings(policy, "paged", 3, 100, 100, num_blocks=8, queue_order="shortest_job_oracle")
+    case = Case(table, replace(s, preemption="swap", swap_space_bytes=10**9), ConstantStepTime(0.01))
+    steps = Reference(table, case.settings, case.step_time).run().steps
+    returns = [now for before, now in itertools.pairwise(steps) if set(before.preempted) & set(now.admitted)]
+    assert any(not work.is_prefill for step in returns for work in step.works)
     check(case)
 
 
