@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from simserve.errors import ProfileError
+from simserve.step_time.chapters_schema import SUFFIX as CHAPTERS
 from simserve.step_time.profile_schema import PROFILES_DIR, Profile, load_profile
 
 
@@ -25,7 +26,7 @@ def list_profiles(folder: Path | None, console: Console) -> None:
             no_wrap=name not in ("model", "device"),
         )
     paths = sorted(PROFILES_DIR.glob("*.json")) + (sorted(folder.glob("*.json")) if folder else [])
-    for path in paths:
+    for path in (path for path in paths if not path.name.endswith(CHAPTERS)):
         name = path.stem if path.parent == PROFILES_DIR else path.name
         try:
             out.add_row(name, *_cells(load_profile(path)))

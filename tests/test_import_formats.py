@@ -180,7 +180,9 @@ def test_any_bytes_of_operator_tables_make_one_sentence(tmp_path_factory, name, 
 def test_list_shows_the_shipped_and_those_of_a_folder(tmp_path):
     """One line each, with the origin and the error; a file that is no profile is not hidden."""
     (tmp_path / "broken.json").write_text("{}")
+    (tmp_path / "mine.chapters.json").write_text("{}")  # chapters' tables lie beside profiles and are none
     done = invoke("list", str(tmp_path))
+    assert "mine.chapters" not in done.stdout
     assert done.exit_code == 0, done.output
     assert "imported" in done.stdout and "3.1% / 3.1%" in done.stdout
     assert "broken.json" in done.stdout.replace("\n", "")
