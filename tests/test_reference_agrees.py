@@ -175,6 +175,14 @@ def test_a_swapped_victim_may_return_in_the_very_next_step(policy):
     check(case)
 
 
+def test_a_victim_preempted_again_before_it_could_emit_has_one_gap():
+    """A budget of three tokens recomputes in chunks, and the cache runs out again in the middle: the gap since the last
+    token stays open and is counted once."""
+    table = table_of([0, 0, 0], [1, 3, 1], [4, 5, 7])
+    s = Settings("chunked", "paged", 3, 3, 100, num_blocks=9)
+    check(Case(table, s, ConstantStepTime(0.01)))
+
+
 @run_briefly
 @given(cases())
 def test_step_by_step_too(case):

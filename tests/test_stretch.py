@@ -121,3 +121,9 @@ def test_ten_million_steps_cost_no_more_than_one(first_s, slope_s, num_steps):
     end_ns = stretch.end_ns(num_steps)
     found = stretch.steps_until(end_ns)
     assert stretch.end_ns(found) >= end_ns and (found == 1 or stretch.end_ns(found - 1) < end_ns)
+
+
+def test_a_step_takes_at_least_a_nanosecond():
+    """Durations below the clock's tick still move it: no two steps of a stretch end at the same time."""
+    stretch = Stretch(ListedRamps([Ramp(1e-12, 0.0, 5)]), Batch())
+    assert [stretch.end_ns(n) for n in range(1, 9)] == list(range(1, 9))
