@@ -78,7 +78,7 @@ ALL_MEASURES = (
     Measure("running, peak", "peak_running", count, ""),
     Measure("waiting, mean", "mean_waiting", number, "lower"),
     Measure("busy", "busy_share", share, "", "share of the time in which steps ran"),
-    Measure("rows wasted on finished requests", "wasted_slot_share", share, "lower"),
+    Measure("slot-time held by finished requests", "wasted_slot_share", share, "lower"),
     Measure("prefilled padding", "prompt_padding_share", share, "lower"),
     Measure("steps", "num_steps", count, "lower"),
     Measure("computed tokens", "computed_tokens", count, ""),

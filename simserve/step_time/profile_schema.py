@@ -290,8 +290,8 @@ def _find(name_or_path: str | Path) -> Path:
         return shipped
     names = shipped_profiles()
     close = get_close_matches(str(name_or_path), names, n=1, cutoff=0.5)
-    hint = f"did you mean {close[0]!r}" if close else f"shipped are {', '.join(names) or 'none'}"
-    raise ProfileError(f"profile: {str(name_or_path)!r} is neither a shipped profile nor a file; {hint}?")
+    hint = f"did you mean {close[0]!r}?" if close else f"shipped are {', '.join(names) or 'none'}"
+    raise ProfileError(f"profile: {str(name_or_path)!r} is neither a shipped profile nor a file; {hint}")
 
 
 def _read(path: Path) -> dict[str, Any]:
