@@ -91,15 +91,18 @@ def compare(first: NameOrFile, second: NameOrFile) -> None:
     "llama-batched-bench: its table or jsonl (llama.cpp)\n\n"
     "llmservingsim: a folder tp<N> with dense.csv, attention.csv and per_sequence.csv, meta.yaml beside it\n\n"
     "vidur: mlp.csv and attention.csv, in this order\n\n"
+    "aiconfigurator: no file; its installed database, by --system, --backend, --model and --dtype\n\n"
     "[bold]Example[/bold]\n\n"
     "simserve profile import step-csv steps.csv --model llama-3.1-8b --device-name 'NVIDIA H200' --dtype fp8",
 )
 def import_(  # noqa: PLR0913, PLR0917 - one argument per option
     form: Annotated[
-        Literal["step-csv", "llama-batched-bench", "llmservingsim", "vidur"],
+        Literal["step-csv", "llama-batched-bench", "llmservingsim", "vidur", "aiconfigurator"],
         typer.Argument(metavar="FORMAT", help="One of the formats below.", show_default=False),
     ],
-    files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Files of that format.", show_default=False)],
+    files: Annotated[
+        list[Path] | None, typer.Argument(metavar="FILE…", help="Files of that format.", show_default=False)
+    ] = None,
     model: Annotated[
         str | None, typer.Option(help="Built-in name or config.json, unless the files tell.", show_default=False)
     ] = None,
@@ -118,6 +121,16 @@ def import_(  # noqa: PLR0913, PLR0917 - one argument per option
         typer.Option(help="What prefill times are: steps, or times to first token with a request's own work in them."),
     ] = "step",
     note: Annotated[list[str] | None, typer.Option(help="What a reader should know; repeatable.")] = None,
+    system: Annotated[str | None, typer.Option(help="Of aiconfigurator: such as h200_sxm.", show_default=False)] = None,
+    backend: Annotated[
+        Literal["trtllm", "sglang", "vllm"], typer.Option(help="Of aiconfigurator: the measured engine.")
+    ] = "trtllm",
+    backend_version: Annotated[
+        str | None, typer.Option(help="Of aiconfigurator: its version.", show_default="newest maintained")
+    ] = None,
+    python: Annotated[
+        Path | None, typer.Option(help="Of aiconfigurator: the Python that has it.", show_default="this one")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Profile file to write.", show_default="<model>-<device>-<dtype>.json")
     ] = None,
@@ -126,6 +139,7 @@ def import_(  # noqa: PLR0913, PLR0917 - one argument per option
     with exit_codes(UNWRITTEN):
         from rich.console import Console
 
+        from calibrate.importers.aiconfigurator import DatabaseQuery
         from calibrate.importers.formats import import_profile
         from calibrate.importers.reading import ImportOptions
         from calibrate.partial import require_writable, write_atomically
@@ -146,7 +160,8 @@ def import_(  # noqa: PLR0913, PLR0917 - one argument per option
             notes=tuple(note or ()),
             command=typed_command(),
         )
-        profile, text = import_profile(form, files, options)
+        query = DatabaseQuery(system, backend, backend_version, python)
+        profile, text = import_profile(form, files or [], options, query)
         path = out or Path(f"{profile.name}.json")
         require_writable(path)
         write_atomically(path, text)
