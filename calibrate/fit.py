@@ -9,6 +9,7 @@ from calibrate.clock import Clock
 from calibrate.errors import CalibrationError
 from calibrate.grid import Point
 from calibrate.measure import seconds_of
+from simserve.step_time.monotone import non_decreasing
 from simserve.step_time.profile_schema import Sample, Table, TableRow, Validity
 from simserve.step_time.source import Phase
 
@@ -33,8 +34,8 @@ def point_of(sample: Sample) -> Point:
 
 
 def make_table(medians: Mapping[Point, float], phase: Phase) -> Table:
-    """The table of one phase, without the points held out. Rows with a single context are left out, since nothing is
-    known of their slope. Raises ``CalibrationError`` when fewer than two rows remain."""
+    """The table of one phase, without the points held out, never falling along context. Rows with a single context are
+    left out, since nothing is known of their slope. Raises ``CalibrationError`` when fewer than two rows remain."""
     rows: dict[int, dict[int, float]] = {}
     for point, seconds in medians.items():
         if point.phase == phase and point.in_table and not point.held_out:
@@ -43,7 +44,7 @@ def make_table(medians: Mapping[Point, float], phase: Phase) -> Table:
     for row, cells in sorted(rows.items()):
         if len(cells) > 1:
             contexts = tuple(sorted(cells))
-            table.append(TableRow(row=row, contexts=contexts, seconds=tuple(cells[c] for c in contexts)))
+            table.append(TableRow(row=row, contexts=contexts, seconds=non_decreasing([cells[c] for c in contexts])))
     if len(table) < 2:
         raise CalibrationError(
             f"{phase}: at least 2 rows of 2 contexts must be measured (got {len(table)}); raise the limits of the grid"

@@ -25,7 +25,7 @@ class CalibrateOptions:
       transformers' default, which copies the whole cache at every step;
     - ``graphs``: on a GPU, replay decode steps as CUDA graphs over the in-place cache, as serving engines do;
     - ``threads``: CPU threads of torch; with 1 the CPU clock is the step time, which neighbours do not disturb;
-    - ``grid``: ``quick`` for a first look, ``full`` for a profile to keep;
+    - ``grid``: ``quick`` in seconds, ``standard`` in minutes, ``full`` for a profile to keep;
     - ``repeats``: timed samples of each point, at most (default: 2, 3 and 5 by grid);
     - ``max_batch_size``, ``max_context``, ``max_prefill_tokens``: cut the grid;
     - ``out``: the profile file to write; default ``<model>-<device>-<dtype>.json`` here;
@@ -51,7 +51,7 @@ class CalibrateOptions:
     kv_cache: KvCache = "in-place"
     graphs: bool = False
     threads: int = 1
-    grid: GridSize = "standard"
+    grid: GridSize = "quick"
     repeats: int | None = None
     max_batch_size: int | None = None
     max_context: int | None = None

@@ -129,8 +129,9 @@ def calibrate(  # noqa: PLR0913, PLR0917 - one argument per option
     ] = None,
     resume: Annotated[bool, typer.Option(help="Continue what an interrupted run left beside --out.")] = True,
     grid: Annotated[
-        Literal["quick", "standard", "full"], typer.Option(help="quick for a first look, full for a profile to keep.")
-    ] = "standard",
+        Literal["quick", "standard", "full"],
+        typer.Option(help="quick in seconds, standard for minutes, full for a profile to keep."),
+    ] = "quick",
     repeats: Annotated[
         int | None, typer.Option(min=1, help="Timed samples of each point, at most.", show_default="2, 3 or 5 by grid")
     ] = None,

@@ -148,6 +148,15 @@ def test_held_out_errors_are_those_of_predicting_without_the_points() -> None:
     assert error.all.max == pytest.approx(0.1, rel=1e-6)
 
 
+def test_tables_never_fall_along_context_but_may_along_rows() -> None:
+    """Noise that would make a longer context cheaper is pooled; a batch of 4 that is faster than one of 2 is real."""
+    cells = {make_point("decode", 2, c): s for c, s in ((1, 3.0), (9, 4.0), (90, 2.0), (900, 5.0))}
+    cells |= {make_point("decode", 4, c): 1.0 for c in (1, 900)}
+    table = make_table(cells, "decode")
+    assert table.rows[0].seconds == (3.0, 3.0, 3.0, 5.0)
+    assert table.rows[1].seconds == (1.0, 1.0)
+
+
 def test_tables_leave_out_rows_of_one_context() -> None:
     """Nothing is known of their slope; with fewer than two rows left there is no table."""
     cells = {make_point("decode", row, c): 1.0 for row in (1, 2) for c in (1, 9)} | {make_point("decode", 3, 1): 1.0}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from simserve.step_time.monotone import non_decreasing
 from simserve.step_time.profile_schema import Profile, Table, TableRow
 
 _UNKNOWN_SHARED = 0.1  # of a profile that does not tell how its runs differ: the middle of what was seen on CPUs
@@ -51,7 +52,7 @@ class ProfileDraws:
                     known if cell is None else known + float(np.median(rng.choice(cell, len(cell))) - np.median(cell))
                 )
                 seconds.append(centre * float(factor))
-            rows.append(TableRow(row=row.row, contexts=row.contexts, seconds=tuple(seconds)))
+            rows.append(TableRow(row=row.row, contexts=row.contexts, seconds=non_decreasing(seconds)))
         return Table(rows=tuple(rows))
 
 

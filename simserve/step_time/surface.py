@@ -1,7 +1,8 @@
 """Measured seconds over (row, context): rows are new tokens or batch sizes, contexts are cached tokens per sequence.
 
-Linear between rows, piecewise linear in context, measured points returned exactly. Nothing is smoothed: fp32 decode on
-a CPU is not even monotonic in batch size, and a fitted line would hide that. Outside the grid every step is flagged:
+Linear between rows, piecewise linear in context, the table's points returned exactly. Calibration keeps tables from
+falling along context; over rows nothing is smoothed: fp32 decode on a CPU is not even monotonic in batch size.
+Outside the grid every step is flagged:
 
 - context beyond the last measured one: the last measured slope, never negative;
 - context below the first: held flat, or (``below="linear"``) down the first slope, guarded to stay positive;
