@@ -112,9 +112,14 @@ def rows_of(frame: pd.DataFrame) -> Sequence[Any]:
     return list(frame.itertuples(index=False))
 
 
+def _is_cell(point: Any) -> bool:  # noqa: ANN401 - a row of a frame
+    """Whether a point is a cell of a table: no packed prompts, no unequal contexts."""
+    return bool(point.context_spread == 0 and (point.phase == "decode" or point.batch_size == 1))
+
+
 def _without(table: Table, held: Sequence[Any], phase: str) -> Table | None:
     """The table that the held-out points were not part of; None where too little of it remains."""
-    cells = {(point.row, point.num_context_tokens) for point in held if point.phase == phase}
+    cells = {(point.row, point.num_context_tokens) for point in held if point.phase == phase and _is_cell(point)}
     rows = []
     for row in table.rows:
         kept = [(c, s) for c, s in zip(row.contexts, row.seconds, strict=True) if (row.row, c) not in cells]
