@@ -34,7 +34,10 @@ CASES = [
         small(engine__kv_cache__reserve="oracle"),
         "engine.kv_cache: 'reserve' belongs to allocator: contiguous (got allocator: paged)",
     ),
-    (small(step_time__dtype="bf16"), "step_time: 'dtype' belongs to roofline (got profile)"),
+    (
+        small(step_time={"roofline": "h100-sxm", "attention": "sdpa"}),
+        "step_time: 'attention' belongs to profile (got roofline)",
+    ),
     (
         small(step_time__roofline="h100-sxm"),
         "step_time: must have exactly one of profile, roofline (got 'profile' and 'roofline')",
