@@ -103,6 +103,19 @@ def test_draws_are_spread_as_the_noise_says_and_repeat_with_their_seed() -> None
     assert draws.draw(rng).digest == profile.digest
 
 
+def test_a_draw_of_wild_samples_still_takes_time() -> None:
+    """One sample a hundred times faster than the rest, under a table that says less than their median (as it does where
+    cells were pooled along context): every draw is a table of positive times that do not fall along context."""
+    profile = make_profile()
+    wild = tuple(s.model_copy(update={"cpu_s": s.cpu_s / 100}) if s.order % 2 else s for s in profile.samples)
+    rows = tuple(row.model_copy(update={"seconds": (min(row.seconds) / 9,) * 3}) for row in profile.decode.rows)
+    pooled = profile.model_copy(update={"samples": wild, "decode": profile.decode.model_copy(update={"rows": rows})})
+    draws, rng = ProfileDraws(pooled), np.random.default_rng(0)
+    for _ in range(50):
+        for row in draws.draw(rng).decode.rows:
+            assert row.seconds[0] > 0 and list(row.seconds) == sorted(row.seconds)
+
+
 def test_the_anchor_is_visited_through_every_round_and_never_fitted() -> None:
     """Four times a round, on top of every point's own samples."""
     anchor = choose_anchor(POINTS)

@@ -16,9 +16,9 @@ Rows = dict[int, dict[int, npt.NDArray[np.float64]]]
 class ProfileDraws:
     """Draws of the tables of ``profile``.
 
-    Each is a bootstrap: the samples of every cell drawn anew with replacement and their median taken, about what the
-    table says (the median itself, or with an overhead that was fitted beside the samples); then multiplied
-    by a factor for the run, shared by all cells, and one for each cell, log-normal by the profile's noise between runs.
+    Each is a bootstrap: the samples of every cell drawn anew with replacement, and what the table says (their median,
+    or what was fitted to it) multiplied by how their median changed; then by a factor for the run, shared by all cells,
+    and one for each cell, log-normal by the profile's noise between runs.
     Mixed steps are corrected as measured, since their correction is relative to the tables (an addition is scaled with
     the run).
     """
@@ -48,10 +48,9 @@ class ProfileDraws:
             seconds = []
             for context, known, factor in zip(row.contexts, row.seconds, factors, strict=True):
                 cell = samples.get(row.row, {}).get(context)
-                centre = (
-                    known if cell is None else known + float(np.median(rng.choice(cell, len(cell))) - np.median(cell))
-                )
-                seconds.append(centre * float(factor))
+                # A ratio, so that no draw of wild samples takes less than no time.
+                change = 1.0 if cell is None else np.median(rng.choice(cell, len(cell))) / np.median(cell)
+                seconds.append(known * float(factor * change))
             rows.append(TableRow(row=row.row, contexts=row.contexts, seconds=non_decreasing(seconds)))
         return Table(rows=tuple(rows))
 
