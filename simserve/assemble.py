@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from simserve.errors import ScenarioError
 from simserve.kv_cache import Allocator, ContiguousAllocator, PagedAllocator, SwapSpace
 from simserve.model_spec import ModelSpec, load_model_spec
@@ -19,6 +21,7 @@ from simserve.scenario import (
 )
 from simserve.scheduling import ChunkedScheduler, ContinuousScheduler, Limits, Pool, Scheduler, StaticScheduler
 from simserve.step_time import StepTime
+from simserve.step_time.draws import ProfileDraws
 from simserve.step_time.hardware import load_hardware
 from simserve.step_time.profile import ProfileStepTime
 from simserve.step_time.profile_schema import load_profile, require_measured_with
@@ -36,10 +39,13 @@ class Parts:
     swap_bytes_per_s: float
 
 
-def assemble(scenario: Scenario) -> Parts:
-    """Build a variant's model, step times, cache and policy; raises InputError when they do not fit together."""
+def assemble(scenario: Scenario, calibration_draw: int | None = None) -> Parts:
+    """Build a variant's model, step times, cache and policy; raises InputError when they do not fit together.
+
+    ``calibration_draw`` numbers a bootstrap draw of a measured profile, to be used in its place; a roofline has none.
+    """
     spec = load_model_spec(scenario.locate(scenario.model))
-    step_time, dtype = _build_step_time(scenario, spec)
+    step_time, dtype = _build_step_time(scenario, spec, calibration_draw)
     engine, cache = scenario.engine, scenario.engine.kv_cache
     bytes_per_token = spec.kv_bytes_per_token(cache.dtype or dtype)
     allocator = build_allocator(cache, bytes_per_token, engine.max_model_len)
@@ -79,13 +85,15 @@ def _build_scheduler(scenario: Scenario, pool: Pool) -> Scheduler:
     return ContinuousScheduler(pool) if engine.policy == "continuous" else ChunkedScheduler(pool)
 
 
-def _build_step_time(scenario: Scenario, spec: ModelSpec) -> tuple[StepTime, str]:
+def _build_step_time(scenario: Scenario, spec: ModelSpec, calibration_draw: int | None) -> tuple[StepTime, str]:
     """The step times, and the dtype in which their cache is kept unless the scenario says otherwise."""
     config = scenario.step_time
     if isinstance(config, ProfileStepTimeConfig):
         profile = load_profile(scenario.locate(config.profile), spec)
         wanted = {"dtype": config.dtype, "tensor_parallel": config.tensor_parallel, "attention": config.attention}
         require_measured_with(profile, wanted, config.profile)
+        if calibration_draw is not None:
+            profile = ProfileDraws(profile).draw(np.random.default_rng(calibration_draw))
         return ProfileStepTime(profile), profile.provenance.dtype
     hardware = load_hardware(config.roofline)
     kv_dtype = scenario.engine.kv_cache.dtype

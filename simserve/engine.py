@@ -15,7 +15,7 @@ from typing import Any
 
 import simpy
 
-from simserve.arrivals import Arrivals
+from simserve.clients.arrivals import Arrivals
 from simserve.errors import SchedulerStalled
 from simserve.recorder import Recorder
 from simserve.request import Batch, Sequence, WaitUntil
@@ -29,11 +29,15 @@ Finish = tuple[int, int, int, Sequence]  # cohort clock at the last token, id, c
 @dataclass(frozen=True)
 class EngineOptions:
     """How to run, apart from what is simulated: step by step or fast-forward (same records), the bandwidth at which
-    preempted sequences are swapped, and whom to tell how many requests have ended."""
+    preempted sequences are swapped, whom to tell how many requests have ended; how many may wait before arrivals are
+    answered 429 with what Retry-After; and when to stop early, given the time and how many arrived and finished."""
 
     fast_forward: bool = True
     swap_bytes_per_s: float = math.inf
     on_progress: Callable[[int], None] = lambda num_ended: None
+    max_queued_requests: int | None = None
+    retry_after_ns: int = 0
+    stop_when: Callable[[int, int, int], bool] | None = None
 
 
 class Engine:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import simpy
 
-from simserve.arrivals import Arrivals
-from simserve.assemble import assemble
+from simserve.clients.arrivals import Arrivals
+from simserve.assemble import Parts, assemble
+from simserve.clients import OPEN_LOOP, ClientPlan
 from simserve.engine import Engine, EngineOptions
 from simserve.errors import ScenarioError
 from simserve.metrics import summarize
@@ -21,6 +22,7 @@ from simserve.scenario import Scenario
 from simserve.scenario.messages import printable
 from simserve.scheduling import Scheduler
 from simserve.step_time import StepTime
+from simserve.step_time.stretch import NS_PER_S
 from simserve.workload import Workload, build_workload
 
 OnProgress = Callable[[str, int, int], None]  # variant, requests ended, requests in all
@@ -46,33 +48,69 @@ class RunResult:
     variants: dict[str, VariantResult]
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """A scenario ready to run: its requests, and what runs each variant."""
+
+    scenario: Scenario
+    workload: Workload
+    parts: dict[str, Parts]
+
+
 def simulate(scenario: Scenario, on_progress: OnProgress | None = None, fast_forward: bool = True) -> RunResult:
     """Run every variant of a scenario on the same requests.
 
     ``on_progress(variant, num_ended, num_requests)`` is called as requests end. Raises InputError before anything
     runs when some input is wrong.
     """
+    prepared = prepare(scenario)
+    variants = {}
+    for name, parts in prepared.parts.items():
+
+        def tell(num_ended: int, name: str = name) -> None:
+            if on_progress is not None:
+                on_progress(name, num_ended, len(prepared.workload.table))
+
+        records = run_variant(prepared, name, EngineOptions(fast_forward, on_progress=tell))
+        summary = summarize(records, parts.scenario.slo)
+        variants[name] = VariantResult(name, parts.scenario, parts.step_time, records, summary)
+    return RunResult(scenario, prepared.workload, variants)
+
+
+def prepare(scenario: Scenario, calibration_draw: int | None = None, only: Collection[str] | None = None) -> Prepared:
+    """Draw the requests and build what runs each variant (``only`` those named, by default all).
+
+    With a ``calibration_draw`` measured step times are that draw of what another calibration might have measured.
+    Raises InputError when some input is wrong.
+    """
     parts = {}
     for name, variant in scenario.resolve_variants().items():
-        with _located(scenario, name):
-            parts[name] = assemble(variant)
+        if only is None or name in only:
+            with _located(scenario, name):
+                parts[name] = assemble(variant, calibration_draw)
     with _located(scenario):
         workload = build_workload(scenario.workload, scenario.seed, scenario.base_dir)
     for name, ready in parts.items():
         with _located(scenario, name):
             _check_servable(workload.table, ready.scheduler)
-    variants = {}
-    for name, ready in parts.items():
+    return Prepared(scenario, workload, parts)
 
-        def tell(num_ended: int, name: str = name) -> None:
-            if on_progress is not None:
-                on_progress(name, num_ended, len(workload.table))
 
-        options = EngineOptions(fast_forward, ready.swap_bytes_per_s, tell)
-        records = run_engine(workload.table, ready.scheduler, ready.step_time, options)
-        summary = summarize(records, ready.scenario.slo)
-        variants[name] = VariantResult(name, ready.scenario, ready.step_time, records, summary)
-    return RunResult(scenario, workload, variants)
+def run_variant(prepared: Prepared, name: str, options: EngineOptions) -> Records:
+    """Run one prepared variant, once (a scheduler is used up by its run); ``options`` are completed with what the
+    variant's own scenario says."""
+    parts = prepared.parts[name]
+    engine = parts.scenario.engine
+    limit = getattr(engine, "max_queued_requests", None)
+    retry_after_ns = round(getattr(engine, "retry_after_s", 0.0) * NS_PER_S)
+    options = replace(
+        options,
+        swap_bytes_per_s=parts.swap_bytes_per_s,
+        max_queued_requests=limit,
+        retry_after_ns=retry_after_ns,
+    )
+    workload = prepared.workload
+    return run_engine(workload.table, parts.scheduler, parts.step_time, options, workload.clients)
 
 
 @contextmanager
@@ -96,7 +134,11 @@ def _check_servable(table: RequestTable, scheduler: Scheduler) -> None:
 
 
 def run_engine(
-    table: RequestTable, scheduler: Scheduler, step_time: StepTime, options: EngineOptions | None = None
+    table: RequestTable,
+    scheduler: Scheduler,
+    step_time: StepTime,
+    options: EngineOptions | None = None,
+    clients: ClientPlan = OPEN_LOOP,
 ) -> Records:
     """One engine over one workload, from its first arrival until nothing is left to do."""
     pool = scheduler.pool

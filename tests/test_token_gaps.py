@@ -11,7 +11,7 @@ import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simserve.arrivals import Arrivals
+from simserve.clients.arrivals import Arrivals
 from simserve.engine import Engine, EngineOptions
 from simserve.kv_cache import PagedAllocator, SwapSpace
 from simserve.recorder import Recorder

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from simserve.clients.plan import OPEN_LOOP, ClientPlan
 from simserve.request import IntColumn, RequestTable
 from simserve.scenario.workload_models import GeneratedWorkload, TraceWorkload, WorkloadConfig
 from simserve.workload.generate import arrival_times_ns, lengths
@@ -21,6 +22,7 @@ class Workload:
 
     table: RequestTable
     notes: tuple[str, ...] = ()
+    clients: ClientPlan = OPEN_LOOP
 
 
 def build_workload(config: WorkloadConfig, seed: int, base_dir: Path) -> Workload:
