@@ -6,6 +6,7 @@ SimserveError
 │   ├── TraceError        a trace file
 │   ├── ProfileError      a step-time profile
 │   ├── ModelError        a model name or config.json
+│   ├── RunError          a folder that should hold a finished run
 │   └── OutputError       a place that cannot be written
 └── SchedulerStalled      a policy left work undone with nothing running: a defect of the policy, never of the input
 
@@ -36,6 +37,10 @@ class ProfileError(InputError):
 
 class ModelError(InputError):
     """A model name is unknown, or its configuration lacks a dimension."""
+
+
+class RunError(InputError):
+    """A folder does not hold a whole run, or a run that it holds has no such variant."""
 
 
 class OutputError(InputError):

@@ -10,7 +10,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,13 +41,14 @@ class OutputChoices:
 
 
 @contextmanager
-def staged_folder(folder: Path) -> Iterator[Path]:
+def staged_folder(folder: Path, files: Collection[str] = FILES, kind: str = KIND) -> Iterator[Path]:
     """An empty folder to write into; it becomes ``folder`` if the block succeeds and vanishes if it does not.
 
-    Raises OutputError before the block when ``folder`` cannot be written or holds anything that is not of a run.
+    ``files`` are the names that may stand in an earlier result of the same ``kind`` (the word in its manifest). Raises
+    OutputError before the block when ``folder`` cannot be written or holds anything else.
     """
     target = Path(os.path.realpath(folder))
-    check_replaceable(target, folder)
+    check_replaceable(target, folder, files, kind)
     missing = _missing_parents(target)
     staging = target.parent / f".{target.name}.{secrets.token_hex(4)}.partial"
     try:
@@ -58,6 +59,7 @@ def staged_folder(folder: Path) -> Iterator[Path]:
         raise OutputError(f"{folder}: cannot write here ({_reason(error)}); choose another --out") from None
     try:
         yield staging
+        check_replaceable(target, folder, files, kind)
         _swap(staging, target, folder)
     except BaseException:
         shutil.rmtree(staging, ignore_errors=True)
@@ -65,8 +67,9 @@ def staged_folder(folder: Path) -> Iterator[Path]:
         raise
 
 
-def check_replaceable(target: Path, shown: Path) -> None:
-    """Pass when nothing of value would be lost: no such folder, an empty one, or one that holds a run and no more."""
+def check_replaceable(target: Path, shown: Path, files: Collection[str] = FILES, kind: str = KIND) -> None:
+    """Pass when nothing of value would be lost: no such folder, an empty one, or one that holds a result of this kind
+    and no more."""
     try:
         if not target.exists():
             return
@@ -77,10 +80,13 @@ def check_replaceable(target: Path, shown: Path) -> None:
         names = {entry.name for entry in target.iterdir()}
     except OSError as error:
         raise OutputError(f"{shown}: cannot read it ({_reason(error)}); choose another --out") from None
-    foreign = sorted(names - set(FILES))
-    if foreign or (names and not _is_run(target)):
-        found = foreign[0] if foreign else "files that no run wrote"
-        raise OutputError(f"{shown}: must be empty or an earlier run's folder (it has {found}); choose another --out")
+    foreign = sorted(names - set(files))
+    if foreign or (names and not _is_of(kind, target)):
+        word = kind.rpartition(" ")[2]
+        found = foreign[0] if foreign else f"files that no {word} wrote"
+        raise OutputError(
+            f"{shown}: must be empty or an earlier {word}'s folder (it has {found}); choose another --out"
+        )
 
 
 def write_files(result: RunResult, manifest: dict[str, Any], folder: Path, choices: OutputChoices) -> None:
@@ -135,15 +141,14 @@ def _write_parquet(path: Path, frames: Iterator[pd.DataFrame]) -> None:
             writer.write_table(pa.Table.from_pandas(frame, preserve_index=False))
 
 
-def _is_run(folder: Path) -> bool:
+def _is_of(kind: str, folder: Path) -> bool:
     with suppress(OSError, ValueError, AttributeError):
-        return bool(json.loads((folder / "manifest.json").read_text(encoding="utf-8")).get("kind") == KIND)
+        return bool(json.loads((folder / "manifest.json").read_text(encoding="utf-8")).get("kind") == kind)
     return False
 
 
 def _swap(staging: Path, target: Path, shown: Path) -> None:
     """Give the staged folder its name; what stood there is removed after that, or stands again if it fails."""
-    check_replaceable(target, shown)
     retired = staging.with_suffix(".old")
     try:
         if target.exists():
