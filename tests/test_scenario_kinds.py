@@ -1,4 +1,4 @@
-"""Laws over every section that comes in kinds: step time, workload, arrivals, lengths, policy, allocator."""
+"""Laws over every section that comes in kinds: step time, workload, arrivals, think time, lengths, policy, allocator."""
 
 from typing import Any
 
@@ -20,6 +20,7 @@ LEAST: dict[str, dict[str, dict[str, Any]]] = {
         "constant": {"process": "constant", "rate_rps": 2.0},
         "all_at_once": {"process": "all_at_once"},
     },
+    "workload.think_time_s": {"fixed": {"fixed": 1.5}, "exponential": {"exponential": {"mean": 2.0}}},
     "workload.prompt_tokens": {
         "fixed": {"fixed": 3},
         "uniform": {"uniform": {"low": 1, "high": 2}},
@@ -41,6 +42,11 @@ def nested(where: str, section: dict[str, Any]) -> dict[str, Any]:
     return section
 
 
+def base_for(where: str) -> dict[str, Any]:
+    """The small scenario, with a closed loop where only one can have the section."""
+    return merge(SMALL, {"workload": {"concurrency": 2}}) if where == "workload.think_time_s" else SMALL
+
+
 def pairs() -> list[tuple[str, str, str]]:
     return [(where, old, new) for where, kinds in LEAST.items() for old in kinds for new in kinds if old != new]
 
@@ -55,7 +61,7 @@ def test_every_kind_is_known_here() -> None:
 @pytest.mark.parametrize(("where", "old", "new"), pairs())
 def test_an_override_of_another_kind_needs_no_clean_up(where: str, old: str, new: str) -> None:
     """Law: a valid scenario of one kind, with the least of another kind laid over it, is valid and of that kind."""
-    base = merge(SMALL, nested(where, LEAST[where][old]))
+    base = merge(base_for(where), nested(where, LEAST[where][old]))
     parse_scenario(base)
     scenario: object = parse_scenario(merge(base, nested(where, LEAST[where][new])))
     for key in where.split("."):
@@ -69,7 +75,7 @@ def test_a_key_of_another_kind_names_its_owner(where: str, other: str, kind: str
     choice = CHOICES[tuple(where.split("."))]
     marks = {choice.mark(each) for each in choice.kinds} if choice.key is None else {choice.key}
     for key in sorted(choice.keys(other) - choice.keys(kind) - marks):
-        section = merge(SMALL, nested(where, LEAST[where][kind]))
+        section = merge(base_for(where), nested(where, LEAST[where][kind]))
         section = merge(section, nested(where, {key: 1}))
         with pytest.raises(ScenarioError, match=rf"^s: {where}: {key!r} belongs to .*\b{other}\b.*{kind}\)"):
             parse_scenario(section, "s")

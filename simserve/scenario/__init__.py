@@ -1,5 +1,6 @@
 """Scenario files: what to simulate, read strictly and explained in one sentence when wrong."""
 
+from simserve.scenario.client_models import CancelConfig, ClientsConfig, RetryConfig, ThinkTimeConfig
 from simserve.scenario.engine_models import (
     ChunkedEngineConfig,
     ContiguousCacheConfig,
@@ -13,10 +14,12 @@ from simserve.scenario.engine_models import (
 from simserve.scenario.load import load_scenario, parse_scenario, scenario_schema
 from simserve.scenario.models import Scenario, SloConfig
 from simserve.scenario.step_time_models import ProfileStepTimeConfig, RooflineStepTimeConfig, StepTimeConfig
-from simserve.scenario.workload_models import GeneratedWorkload, TraceWorkload, WorkloadConfig
+from simserve.scenario.workload_models import GeneratedWorkload, ResampleConfig, TraceWorkload, WorkloadConfig
 
 __all__ = [
+    "CancelConfig",
     "ChunkedEngineConfig",
+    "ClientsConfig",
     "ContiguousCacheConfig",
     "ContinuousEngineConfig",
     "EngineConfig",
@@ -24,12 +27,15 @@ __all__ = [
     "KvCacheConfig",
     "PagedCacheConfig",
     "ProfileStepTimeConfig",
+    "ResampleConfig",
+    "RetryConfig",
     "RooflineStepTimeConfig",
     "Scenario",
     "SloConfig",
     "StaticEngineConfig",
     "StepTimeConfig",
     "SwapConfig",
+    "ThinkTimeConfig",
     "TraceWorkload",
     "WorkloadConfig",
     "load_scenario",

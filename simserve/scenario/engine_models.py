@@ -11,7 +11,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from simserve.scenario.choice import Choice
-from simserve.scenario.fields import MAX_SECONDS, MAX_TOKENS, Bytes, Strict
+from simserve.scenario.fields import MAX_REQUESTS, MAX_SECONDS, MAX_TOKENS, Bytes, Strict
 
 Dtype = Literal["fp32", "bf16", "fp16", "fp8", "int8"]
 
@@ -94,6 +94,15 @@ class EngineLimits(Strict):
     queue_order: Literal["fcfs", "priority", "shortest_job_oracle"] = Field(
         "fcfs", description="who waits in front: first come; lowest priority number; (oracle) shortest true output"
     )
+    max_queued_requests: int | None = Field(
+        None,
+        ge=1,
+        le=MAX_REQUESTS,
+        description="an arrival that finds so many waiting is answered 429, Too Many Requests; null: nobody is",
+    )
+    retry_after_s: float = Field(
+        1.0, ge=0, le=MAX_SECONDS, description="the Retry-After of a 429: a client comes again no sooner, seconds"
+    )
     kv_cache: KvCacheConfig
 
 
@@ -104,6 +113,16 @@ class StaticEngineConfig(EngineLimits):
     max_wait_s: float | None = Field(
         None, ge=0, le=MAX_SECONDS, description="start a partial group after so long; null: wait for a full group"
     )
+
+    @model_validator(mode="after")
+    def _a_group_can_gather(self) -> Self:
+        limit = self.max_queued_requests
+        if limit is not None and limit < self.max_num_seqs and self.max_wait_s is None:
+            raise ValueError(
+                "max_queued_requests must be ≥ max_num_seqs, or a full group could never gather "
+                f"(got {limit} and {self.max_num_seqs}); or give max_wait_s"
+            )
+        return self
 
 
 class IterationLevelLimits(EngineLimits):

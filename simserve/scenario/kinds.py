@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from simserve.scenario.choice import Choice
+from simserve.scenario.client_models import THINK_TIMES
 from simserve.scenario.engine_models import ALLOCATORS, POLICIES
 from simserve.scenario.step_time_models import STEP_TIMES
 from simserve.scenario.workload_models import ARRIVALS, LENGTHS, WORKLOADS
@@ -13,9 +14,14 @@ CHOICES: Mapping[tuple[int | str, ...], Choice] = {
     ("step_time",): STEP_TIMES,
     ("workload",): WORKLOADS,
     ("workload", "arrivals"): ARRIVALS,
+    ("workload", "think_time_s"): THINK_TIMES,
     ("workload", "prompt_tokens"): LENGTHS,
     ("workload", "output_tokens"): LENGTHS,
     ("engine",): POLICIES,
     ("engine", "kv_cache"): ALLOCATORS,
 }
-EXCLUSIVE: Mapping[tuple[int | str, ...], tuple[str, ...]] = {("engine", "kv_cache"): ("num_blocks", "memory")}
+# Of these one is given. The first key of each says that it is the one, and the rest go with it.
+EXCLUSIVE: Mapping[tuple[int | str, ...], tuple[tuple[str, ...], ...]] = {
+    ("workload",): (("arrivals",), ("concurrency", "think_time_s")),
+    ("engine", "kv_cache"): (("num_blocks",), ("memory",)),
+}

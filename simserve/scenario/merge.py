@@ -30,8 +30,9 @@ def merge(base: Mapping[str, Any], override: Mapping[str, Any], path: Path = ())
 def without_stale_keys(base: Mapping[str, Any], override: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """``base`` without the keys that ``override`` makes meaningless; a key that the override gives itself stays."""
     stale = _keys_of_other_kinds(base, override, path)
-    for exclusive in (key for key in EXCLUSIVE.get(path, ()) if override.get(key) is not None):
-        stale |= set(EXCLUSIVE[path]) - {exclusive}
+    alternatives = EXCLUSIVE.get(path, ())
+    for chosen in (keys for keys in alternatives if override.get(keys[0]) is not None):
+        stale |= {key for other in alternatives if other is not chosen for key in other}
     if override.get("preemption", "swap") != "swap":
         stale.add("swap")
     return {key: value for key, value in base.items() if key not in stale or key in override}

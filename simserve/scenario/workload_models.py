@@ -1,4 +1,7 @@
-"""``workload:`` of a scenario: a generator (arrivals and lengths by distribution) or a trace."""
+"""``workload:`` of a scenario: a generator (arrivals and lengths by distribution) or a trace.
+
+Either is an open loop (requests come at their own times) or, with ``concurrency``, a closed one.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
 
 from simserve.scenario.choice import Choice
+from simserve.scenario.client_models import ClientKeys
 from simserve.scenario.fields import MAX_REQUESTS, MAX_TOKENS, Rate, Strict, Tokens
 
 
@@ -115,17 +119,26 @@ LengthsConfig = Annotated[
 ]
 
 
-class GeneratedWorkload(Strict):
-    """Requests drawn from distributions. Arrivals, prompts and outputs each have a random stream of their own, so a
-    change of one leaves the others' draws as they were."""
+class GeneratedWorkload(ClientKeys):
+    """Requests drawn from distributions. Arrivals, lengths and each thing that clients do at random have a random
+    stream of their own, so a change of one leaves the others' draws as they were."""
 
     num_requests: int = Field(ge=1, le=MAX_REQUESTS, description="how many requests arrive")
-    arrivals: ArrivalsConfig = Field(description="when they arrive")
+    arrivals: ArrivalsConfig | None = Field(
+        None, description="open loop: when the requests arrive (give this or concurrency)"
+    )
     prompt_tokens: LengthsConfig = Field(description="distribution of num_prompt_tokens")
     output_tokens: LengthsConfig = Field(description="distribution of num_output_tokens")
     max_output_tokens: Tokens | None = Field(
         None, description="what every client declares as its maximum; null: the workload's longest output"
     )
+
+    @model_validator(mode="after")
+    def _open_or_closed(self) -> Self:
+        if (self.arrivals is None) == (self.concurrency is None):
+            given = "neither" if self.arrivals is None else "both"
+            raise ValueError(f"give exactly one of arrivals and concurrency (got {given})")
+        return self
 
 
 def _named_file(value: object) -> object:
@@ -138,8 +151,19 @@ def _named_file(value: object) -> object:
 TraceFormat = Literal["auto", "azure", "simserve"]
 
 
-class TraceWorkload(Strict):
-    """Requests read from a trace file: csv, jsonl or parquet, gzipped or not."""
+class ResampleConfig(Strict):
+    """Circular block bootstrap (Politis and Romano 1992): as many requests as the trace has, in blocks of consecutive
+    ones from places that the seed draws, each request with its gap and all of its columns. Bursts and other order
+    within a block survive, and the mean gap is kept in expectation."""
+
+    block_requests: int = Field(
+        ge=1, le=MAX_REQUESTS, description="consecutive requests in a block; about the root of their number is usual"
+    )
+
+
+class TraceWorkload(ClientKeys):
+    """Requests read from a trace file: csv, jsonl or parquet, gzipped or not. With ``concurrency`` they are sent in the
+    trace's order, and its times are not used."""
 
     trace: Annotated[str, BeforeValidator(_named_file), WithJsonSchema({"type": ["string", "null"]})] = Field(
         description="path of the trace, relative to this file; or give it by --set workload.trace=FILE"
@@ -153,6 +177,18 @@ class TraceWorkload(Strict):
         None,
         description="what clients declare where the trace has no such column; null: the workload's longest output",
     )
+    resample: ResampleConfig | None = Field(
+        None, description="draw another trace like this one, by the seed; null: replay it as it is"
+    )
+
+    @model_validator(mode="after")
+    def _times_are_used(self) -> Self:
+        if self.concurrency is not None and self.rate_scale != 1.0:
+            raise ValueError(
+                "rate_scale must be 1.0 with concurrency, which does not use the trace's times "
+                f"(got {self.rate_scale:g}); raise concurrency to offer more"
+            )
+        return self
 
 
 WORKLOADS = Choice(

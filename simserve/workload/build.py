@@ -1,24 +1,29 @@
-"""A scenario's ``workload:`` to the requests that every variant meets, made before and independent of any policy."""
+"""A scenario's ``workload:`` to the requests and clients that every variant meets, made before any policy acts."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from simserve.clients.plan import OPEN_LOOP, ClientPlan
+from simserve.errors import ScenarioError
 from simserve.request import IntColumn, RequestTable
 from simserve.scenario.workload_models import GeneratedWorkload, TraceWorkload, WorkloadConfig
+from simserve.workload.behaviour import client_plan
 from simserve.workload.generate import arrival_times_ns, lengths
 from simserve.workload.refusal import refusal
+from simserve.workload.resample import circular_blocks, resampled
+from simserve.workload.streams import stream
 from simserve.workload.timestamps import NS_PER_S
 from simserve.workload.trace import MAX_SPAN_S, UNDECLARED, read_trace
 
 
 @dataclass(frozen=True)
 class Workload:
-    """The requests, and in words what was odd about them: rows dropped, sorted, cut, or raised."""
+    """The requests, in words what was odd about them (rows dropped, sorted, cut, or raised), and who sends them."""
 
     table: RequestTable
     notes: tuple[str, ...] = ()
@@ -26,39 +31,66 @@ class Workload:
 
 
 def build_workload(config: WorkloadConfig, seed: int, base_dir: Path) -> Workload:
-    """The requests of a workload; a trace's path is relative to ``base_dir``. The same seed gives the same bytes.
+    """The requests of a workload and its clients; a trace's path is relative to ``base_dir``. The same seed gives the
+    same bytes. In a closed loop the table's times are all 0: the clients decide.
 
-    Raises TraceError for a bad trace, ScenarioError for arrivals that would take decades.
+    Raises TraceError for a bad trace, ScenarioError for times that would take decades or blocks longer than the trace.
     """
-    return _generated(config, seed) if isinstance(config, GeneratedWorkload) else _traced(config, base_dir)
+    if isinstance(config, GeneratedWorkload):
+        table, notes = _generated(config, seed)
+    else:
+        table, notes = _traced(config, seed, base_dir)
+    n = len(table)
+    if config.concurrency is not None and config.concurrency > n:
+        notes.append(f"{config.concurrency:,} clients for {n:,} requests: {n:,} of them send one each")
+    return Workload(table, tuple(notes), client_plan(config, n, seed))
 
 
-def _generated(config: GeneratedWorkload, seed: int) -> Workload:
+def _generated(config: GeneratedWorkload, seed: int) -> tuple[RequestTable, list[str]]:
     """One random stream per column, so that changing a distribution leaves the other columns as they were."""
-    arrivals, prompts, outputs = map(np.random.default_rng, np.random.SeedSequence(seed).spawn(3))
     n = config.num_requests
-    arrival_ns = arrival_times_ns(config.arrivals, n, arrivals)
-    num_prompt_tokens, prompts_cut = lengths(config.prompt_tokens, n, prompts)
-    num_output_tokens, outputs_cut = lengths(config.output_tokens, n, outputs)
+    at_once = np.zeros(n, np.int64)
+    arrival_ns = arrival_times_ns(config.arrivals, n, stream(seed, "arrivals")) if config.arrivals else at_once
+    num_prompt_tokens, prompts_cut = lengths(config.prompt_tokens, n, stream(seed, "prompt_tokens"))
+    num_output_tokens, outputs_cut = lengths(config.output_tokens, n, stream(seed, "output_tokens"))
     cut = {"prompt_tokens": prompts_cut, "output_tokens": outputs_cut}
     notes = [f"{count:,} of {n:,} {name} were cut to the distribution's max" for name, count in cut.items() if count]
     declared, raised = _declared(np.full(n, UNDECLARED, np.int64), num_output_tokens, config.max_output_tokens)
     table = RequestTable(arrival_ns, num_prompt_tokens, num_output_tokens, declared, np.zeros(n, np.int64))
-    return Workload(table, tuple(notes + raised))
+    return table, notes + raised
 
 
-def _traced(config: TraceWorkload, base_dir: Path) -> Workload:
+def _traced(config: TraceWorkload, seed: int, base_dir: Path) -> tuple[RequestTable, list[str]]:
     path = base_dir / config.trace
     trace = read_trace(path, config.format)
     notes = list(trace.notes)
     n = min(config.limit or len(trace), len(trace))
     if n < len(trace):
         notes.append(f"{path.name}: the first {n:,} of {len(trace):,} requests kept (workload.limit)")
-    arrival_ns = _rescaled(trace.arrival_ns[:n], config.rate_scale, path.name)
     outputs = trace.num_output_tokens[:n]
     declared, raised = _declared(trace.max_output_tokens[:n], outputs, config.max_output_tokens)
-    table = RequestTable(arrival_ns, trace.num_prompt_tokens[:n], outputs, declared, trace.priority[:n])
-    return Workload(table, tuple(notes + raised))
+    table = RequestTable(trace.arrival_ns[:n], trace.num_prompt_tokens[:n], outputs, declared, trace.priority[:n])
+    notes += raised
+    if config.resample is not None:
+        table = _resampled(table, config.resample.block_requests, seed, path.name)
+        notes.append(f"{path.name}: drawn anew in blocks of {config.resample.block_requests:,} consecutive requests")
+    if config.concurrency is not None:
+        notes.append(f"{path.name}: its times are not used, {config.concurrency:,} clients send its requests in order")
+        return replace(table, arrival_ns=np.zeros(n, np.int64)), notes
+    return replace(table, arrival_ns=_rescaled(table.arrival_ns, config.rate_scale, path.name)), notes
+
+
+def _resampled(table: RequestTable, block_requests: int, seed: int, where: str) -> RequestTable:
+    if block_requests > len(table):
+        raise ScenarioError(
+            f"workload.resample.block_requests: must be ≤ the number of requests (got {block_requests:,}, and {where} "
+            f"has {len(table):,}); about its root is usual, here {math.isqrt(len(table)):,}"
+        )
+    rows = circular_blocks(len(table), block_requests, stream(seed, "resample"))
+    try:
+        return resampled(table, rows)
+    except OverflowError:
+        raise refusal(where, f"must span at most {MAX_SPAN_S:,} seconds after workload.resample") from None
 
 
 def _rescaled(arrival_ns: IntColumn, rate_scale: float, where: str) -> IntColumn:

@@ -1,0 +1,36 @@
+"""Another trace like this one: the circular block bootstrap of Politis and Romano (1992).
+
+Blocks of consecutive requests are drawn with replacement from the trace closed to a circle, and laid end to end. What
+belongs together within a block (bursts, sessions of long prompts) stays together; only where blocks meet it is torn.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simserve.request import IntColumn, RequestTable
+from simserve.workload.timestamps import NS_PER_S
+from simserve.workload.trace import MAX_SPAN_S
+
+
+def circular_blocks(num_rows: int, block_rows: int, rng: np.random.Generator) -> IntColumn:
+    """``num_rows`` rows in blocks of ``block_rows`` consecutive ones, modulo ``num_rows``; the last is cut to fit. The
+    first row of each block is uniform, hence so is every row of the result."""
+    first = rng.integers(0, num_rows, -(-num_rows // block_rows))
+    return ((first[:, None] + np.arange(block_rows)) % num_rows).ravel()[:num_rows]
+
+
+def resampled(table: RequestTable, rows: IntColumn) -> RequestTable:
+    """The given rows of a table, each with the gap before it; the first arrives at 0.
+
+    The gap that closes the circle, before row 0, is the mean of the others, so that uniform rows keep the mean gap in
+    expectation. Raises OverflowError when they would span more than ``MAX_SPAN_S``.
+    """
+    span_ns, num_gaps = int(table.arrival_ns[-1]), len(table) - 1
+    closing_ns = round(span_ns / num_gaps) if num_gaps else 0
+    gaps_ns = np.diff(table.arrival_ns, prepend=-closing_ns)[rows]
+    gaps_ns[0] = 0
+    if gaps_ns.sum(dtype=np.float64) > MAX_SPAN_S * NS_PER_S:
+        raise OverflowError
+    columns = (table.num_prompt_tokens, table.num_output_tokens, table.max_output_tokens, table.priority)
+    return RequestTable(gaps_ns.cumsum(), *(column[rows] for column in columns))
