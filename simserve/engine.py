@@ -1,4 +1,4 @@
-"""The engine: one SimPy process that admits arrivals, asks the policy, and lets time pass.
+"""The engine: one SimPy process that lets clients act, asks the policy, and lets time pass.
 
 Fast-forward: while the policy's decision stands, the engine passes many steps at once. Step k of a decision ends at
 ``anchor + stretch.end_ns(k)`` whether the engine stopped at each step or only at the last, and it re-anchors only when
@@ -15,7 +15,7 @@ from typing import Any
 
 import simpy
 
-from simserve.clients.arrivals import Arrivals
+from simserve.clients.clients import Arrival, Clients, Departure
 from simserve.errors import SchedulerStalled
 from simserve.recorder import Recorder
 from simserve.request import Batch, Sequence, WaitUntil
@@ -45,13 +45,13 @@ class Engine:
 
     def __init__(
         self,
-        arrivals: Arrivals,
+        clients: Clients,
         scheduler: Scheduler,
         step_time: StepTime,
         recorder: Recorder,
         options: EngineOptions,
     ) -> None:
-        self._arrivals = arrivals
+        self._clients = clients
         self._scheduler = scheduler
         self._step_time = step_time
         self._recorder = recorder
@@ -59,27 +59,32 @@ class Engine:
         self._max_stride = _UNBOUNDED if options.fast_forward else 1
         self._env = simpy.Environment()
         self._finishes: list[Finish] = []
+        self._gone: list[Sequence] = []  # running, and their clients have left since the last step ended
         self._batch: Batch | None = None
         self._stretch: Stretch | None = None
         self._anchor_ns = 0
         self._step = 0  # steps of the standing decision that are done
 
     def run(self, env: simpy.Environment) -> Generator[simpy.Event, Any, None]:
-        """Admit, decide, let time pass, finish; until nothing is left to do."""
-        self._env, arrivals, scheduler = env, self._arrivals, self._scheduler
+        """Let clients act, decide, let time pass, finish; until nothing is left to do."""
+        self._env, scheduler, recorder = env, self._scheduler, self._recorder
         while True:
-            self._submit_until(self._now_ns + 1)
-            decision = scheduler.schedule(self._now_ns, arrivals.next_ns is not None)
+            self._clients_act_until(self._now_ns + 1)
+            self._let_go()
+            if self._options.stop_when and self._options.stop_when(self._now_ns, *recorder.num_arrived_and_finished):
+                recorder.stop(self._now_ns)
+                return
+            decision = scheduler.schedule(self._now_ns, self._clients.is_arrival_scheduled)
             if isinstance(decision, Batch):
                 end_ns, num_steps = self._plan(decision)
                 yield env.timeout(end_ns - self._now_ns)
-                self._submit_until(self._now_ns)
+                self._clients_act_until(self._now_ns)
                 self._finish(decision, num_steps)
             else:
                 wake_ns = self._wake_ns(decision)
                 if wake_ns is None:
                     break
-                self._recorder.idle(self._now_ns, wake_ns)
+                recorder.idle(self._now_ns, wake_ns)
                 yield env.timeout(wake_ns - self._now_ns)
         self._close()
 
@@ -87,15 +92,65 @@ class Engine:
     def _now_ns(self) -> int:
         return int(self._env.now)
 
-    def _submit_until(self, end_ns: int) -> None:
-        """Queue the requests that arrive before ``end_ns``, or reject those that can never be served."""
-        for request in self._arrivals.pop_until(end_ns):
-            refusal = self._scheduler.refusal(request)
-            if refusal is None:
-                self._scheduler.pool.waiting.push(Sequence(request))
-                self._recorder.arrived(request)
+    def _clients_act_until(self, end_ns: int) -> None:
+        """All that clients do before ``end_ns``: send, and give up."""
+        for event in self._clients.pop_until(end_ns):
+            if isinstance(event, Arrival):
+                self._arrive(event)
             else:
-                self._recorder.rejected(request, refusal)
+                self._depart(event)
+
+    def _arrive(self, arrival: Arrival) -> None:
+        """Queue an attempt, turn it away while too many wait, or reject what can never be served."""
+        clients, waiting, request = self._clients, self._scheduler.pool.waiting, arrival.request
+        limit = self._options.max_queued_requests
+        self._recorder.sent(arrival)
+        refusal = self._scheduler.refusal(request)
+        if refusal is None and (limit is None or len(waiting) < limit):
+            seq = Sequence(request, arrival_ns=arrival.time_ns)
+            waiting.push(seq)
+            self._recorder.queued(seq)
+            clients.waits(seq, arrival.attempt)
+            return
+        comes_again = False
+        if refusal is None:
+            refusal = f"429: {limit} requests were waiting (max_queued_requests)"
+            comes_again = clients.turned_away(arrival, self._options.retry_after_ns)
+            self._recorder.turned_away(arrival, comes_again)
+        if not comes_again:
+            self._recorder.rejected(arrival, refusal)
+            clients.ended(request.id, arrival.time_ns)
+
+    def _depart(self, departure: Departure) -> None:
+        """A client gives up. What waits leaves the queue now, what runs is let go when the step under way has ended."""
+        seq, request_id = departure.seq, departure.request.id
+        comes_again = self._clients.gave_up(departure)
+        self._recorder.departed(departure, comes_again)
+        if seq is not None:
+            seq.has_left = True
+            if seq in self._scheduler.pool.waiting:
+                self._scheduler.abort(seq)
+                self._recorder.abandoned(seq, departure.time_ns)
+            else:
+                self._gone.append(seq)
+        if not comes_again:
+            self._clients.ended(request_id, departure.time_ns)
+
+    def _let_go(self) -> None:
+        """Free what is held for clients that have left."""
+        for seq in self._gone:
+            self._release(self._scheduler.abort(seq))
+            self._recorder.abandoned(seq, self._now_ns)
+            self._recorder.end_span(self._now_ns)
+        self._gone.clear()
+
+    def _release(self, seqs: list[Sequence]) -> None:
+        """Slots are free; whoever still waits for an answer has it."""
+        for seq in seqs:
+            self._recorder.released(seq, self._now_ns)
+            if not seq.has_left:
+                self._recorder.delivered(seq, self._now_ns)
+                self._clients.ended(seq.id, self._now_ns)
 
     def _plan(self, batch: Batch) -> tuple[int, int]:
         """When the engine stops next, and the steps until then."""
@@ -107,12 +162,26 @@ class Engine:
         num_steps = self._scheduler.steady_steps(batch, min(self._max_stride, self._steps_to_finish(batch)))
         if num_steps > 1:
             last_ns = self._anchor_ns + self._stretch.end_ns(self._step + num_steps - 1)
-            for request in self._arrivals.peek_until(last_ns + 1):
-                if self._scheduler.can_interrupt(request):
-                    elapsed_ns = request.arrival_ns - self._anchor_ns
-                    num_steps = max(1, self._stretch.steps_until(elapsed_ns) - self._step)
-                    break
+            event_ns = self._interruption_ns(last_ns)
+            if event_ns is not None:
+                num_steps = max(1, self._stretch.steps_until(event_ns - self._anchor_ns) - self._step)
         return self._anchor_ns + self._stretch.end_ns(self._step + num_steps), num_steps
+
+    def _interruption_ns(self, last_ns: int) -> int | None:
+        """The first event up to ``last_ns`` that may change the decision, or after which clients may do what is not
+        known yet: give up, come again, send the next request."""
+        clients, limit = self._clients, self._options.max_queued_requests
+        reaction_ns = clients.next_reaction_ns
+        if reaction_ns is not None and reaction_ns <= last_ns:
+            last_ns = reaction_ns
+        else:
+            reaction_ns = None
+        room = _UNBOUNDED if limit is None else limit - len(self._scheduler.pool.waiting)
+        for request in clients.peek_until(last_ns + 1):
+            if room <= 0 or self._scheduler.can_interrupt(request) or clients.gives_up_by(request, last_ns):
+                return request.arrival_ns
+            room -= 1
+        return reaction_ns
 
     def _change_decision(self, batch: Batch) -> None:
         now_ns = self._now_ns
@@ -143,13 +212,12 @@ class Engine:
         self._options.on_progress(self._recorder.num_ended)
 
     def _last_token(self, finish: Finish) -> None:
-        now_ns, seq = self._now_ns, finish[3]
-        if finish[2] != seq.joined_clock:
-            return  # preempted since: another entry stands for it
-        self._recorder.last_token(seq, now_ns)
-        for done in self._scheduler.finish(seq):
-            self._recorder.delivered(done, now_ns)
-        self._recorder.end_span(now_ns)
+        seq = finish[3]
+        if finish[2] != seq.joined_clock or seq.has_left:
+            return  # preempted since: another entry stands for it; or nobody waits for this token
+        self._recorder.last_token(seq, self._now_ns)
+        self._release(self._scheduler.finish(seq))
+        self._recorder.end_span(self._now_ns)
 
     def _expect_finish(self, seq: Sequence) -> None:
         """The finish check: the only reader of a true output length. The sequence has just joined the cohort."""
@@ -165,8 +233,8 @@ class Engine:
         return self._finishes[0][0] - self._scheduler.pool.cohort.clock
 
     def _wake_ns(self, decision: WaitUntil | None) -> int | None:
-        """When an idle engine has to look again: the next arrival, or the time the policy named."""
-        times = [self._arrivals.next_ns, decision.time_ns if decision else None]
+        """When an idle engine has to look again: when a client acts, or the time the policy named."""
+        times = [self._clients.next_ns, decision.time_ns if decision else None]
         return min((time_ns for time_ns in times if time_ns is not None), default=None)
 
     def _close(self) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simserve.distributions import Description, FloatColumn, describe, describe_bins
-from simserve.records import FINISHED, NEVER, REJECTED, Records, RequestRecords, itl_bin_edges_s
+from simserve.records import CANCELLED, FINISHED, NEVER, REJECTED, TIMED_OUT, Records, RequestRecords, itl_bin_edges_s
 from simserve.request import IntColumn
 from simserve.step_time.stretch import NS_PER_S
 from simserve.timeline import SpanIntegral, timeline
@@ -53,6 +53,10 @@ def summarize(records: Records, slo: SloTargets | None = None) -> dict[str, Any]
         "num_requests": len(requests.table),
         "num_finished": int(finished.sum()),
         "num_rejected": int((requests.status == REJECTED).sum()),
+        "num_cancelled": int((requests.status == CANCELLED).sum()),
+        "num_timed_out": int((requests.status == TIMED_OUT).sum()),
+        "num_turned_away": records.num_turned_away,
+        "num_attempts": int(requests.num_attempts.sum()),
         "output_tokens": int(requests.num_emitted_tokens[finished].sum()),
         "makespan_s": float(window_ns[1] - window_ns[0]) / NS_PER_S,
         **_throughput(requests, finished, window_ns),
@@ -63,6 +67,7 @@ def summarize(records: Records, slo: SloTargets | None = None) -> dict[str, Any]
         **_steps(records, spans, window_ns),
         "num_preemptions": records.num_preemptions,
         "recomputed_tokens": records.num_recomputed_tokens,
+        "abandoned_tokens": _abandoned_tokens(requests, finished),
         "swapped_bytes": records.swapped_bytes,
         "kv_cache": _kv_cache(records, spans, window_ns),
     }
@@ -73,7 +78,7 @@ def request_columns(requests: RequestRecords) -> dict[str, FloatColumn | IntColu
     table = requests.table
     times = ("first_scheduled", "first_token", "last_token", "end")
     return {
-        "arrival_s": table.arrival_ns / NS_PER_S,
+        "arrival_s": _elapsed_s(0, requests.arrival_ns),
         "num_prompt_tokens": table.num_prompt_tokens,
         "num_output_tokens": table.num_output_tokens,
         "max_output_tokens": table.max_output_tokens,
@@ -83,16 +88,20 @@ def request_columns(requests: RequestRecords) -> dict[str, FloatColumn | IntColu
         "num_emitted_tokens": requests.num_emitted_tokens,
         "num_preemptions": requests.num_preemptions,
         "num_recomputed_tokens": requests.num_recomputed_tokens,
+        "num_attempts": requests.num_attempts,
+        "away_s": requests.away_ns / NS_PER_S,
+        "num_computed_tokens": requests.num_computed_tokens,
     }
 
 
 def latencies(requests: RequestRecords) -> dict[str, FloatColumn]:
     """The columns ``LATENCIES`` of finished requests in seconds, NaN for the others.
 
-    E2E is what the client sees (delivery − arrival); TTFT and TPOT use the times when tokens were computed (TPOT as in
-    vLLM's benchmarks, NaN for one token); normalized latency is E2E per output token (PagedAttention, SOSP 2023).
+    E2E is what the client sees (delivery − arrival, of its first attempt if there were several); TTFT and TPOT use the
+    times when tokens were computed (TPOT as in vLLM's benchmarks, NaN for one token); normalized latency is E2E per
+    output token (PagedAttention, SOSP 2023).
     """
-    arrival_ns = requests.table.arrival_ns
+    arrival_ns = requests.arrival_ns
     num_outputs = requests.num_emitted_tokens
     finished = requests.status == FINISHED
     e2e = np.where(finished, _elapsed_s(arrival_ns, requests.end_ns), np.nan)
@@ -117,12 +126,20 @@ def _window_ns(requests: RequestRecords, finished: Mask) -> FloatColumn:
     """First arrival and last completion; both the same when nothing finished."""
     if not finished.any():
         return np.zeros(2)
-    return np.array([requests.table.arrival_ns.min(), requests.end_ns[finished].max()], np.float64)
+    sent = requests.arrival_ns[requests.arrival_ns != NEVER]
+    return np.array([sent.min(), requests.end_ns[finished].max()], np.float64)
 
 
 def _per_s(count: float, window_ns: FloatColumn) -> float:
     width_ns = float(window_ns[1] - window_ns[0])
     return float(count) * NS_PER_S / width_ns if width_ns > 0 else 0.0
+
+
+def _abandoned_tokens(requests: RequestRecords, finished: Mask) -> int:
+    """Tokens that were computed for answers that nobody got: the work of attempts that clients gave up."""
+    table = requests.table
+    useful = table.num_prompt_tokens + table.num_output_tokens - 1 + requests.num_recomputed_tokens
+    return int((requests.num_computed_tokens - np.where(finished, useful, 0)).sum())
 
 
 def _throughput(requests: RequestRecords, finished: Mask, window_ns: FloatColumn) -> dict[str, float]:
@@ -168,11 +185,8 @@ def _goodput(
 
 def _itl(records: Records) -> Description:
     """Gaps between tokens: their mean and maximum exactly, percentiles from bins less than 1 % wide."""
-    requests = records.requests
-    emitted = requests.num_emitted_tokens > 0
-    span_s = float((requests.last_token_ns - requests.first_token_ns)[emitted].sum()) / NS_PER_S
-    num_gaps = int(requests.num_emitted_tokens[emitted].sum() - emitted.sum())
-    mean = span_s / num_gaps if num_gaps else 0.0
+    num_gaps = int(records.itl_counts.sum())
+    mean = records.itl_sum_ns / NS_PER_S / num_gaps if num_gaps else 0.0
     return describe_bins(records.itl_counts, itl_bin_edges_s(), mean, records.itl_max_s)
 
 

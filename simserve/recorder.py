@@ -5,8 +5,21 @@ from __future__ import annotations
 import heapq
 from operator import attrgetter
 
-from simserve.records import FINISHED, NEVER, REJECTED, RUNNING, Records, Span, SpanRecords
-from simserve.request import Batch, Request, Sequence
+from simserve.clients.clients import Arrival, Departure
+from simserve.records import (
+    BACKING_OFF,
+    CANCELLED,
+    FINISHED,
+    NEVER,
+    REJECTED,
+    RUNNING,
+    TIMED_OUT,
+    WAITING,
+    Records,
+    Span,
+    SpanRecords,
+)
+from simserve.request import Batch, Sequence
 from simserve.scheduling import Pool
 from simserve.step_time.stretch import Stretch
 from simserve.token_gaps import TokenGaps
@@ -28,20 +41,67 @@ class Recorder:
         self._batch = Batch()
         self._stretch: Stretch | None = None
         self._anchor_ns = 0
+        self._left_ns: dict[int, int] = {}  # request id -> since when its client backs off
+        self._coming_again: set[Sequence | None] = set()  # attempts given up whose clients try again
+        self._num_finished = 0
         self._num_present = 0  # waiting + running
         self._present_since_ns = 0
 
-    def arrived(self, request: Request) -> None:
-        """The request is queued."""
-        self._count_present(request.arrival_ns, +1)
+    @property
+    def num_arrived_and_finished(self) -> tuple[int, int]:
+        """Requests that were sent, and those that were answered."""
+        return self.records.num_arrived, self._num_finished
 
-    def rejected(self, request: Request, reason: str) -> None:
-        """The request can never be served."""
-        requests = self.records.requests
-        requests.status[request.id] = REJECTED
-        requests.end_ns[request.id] = request.arrival_ns
-        requests.reject_reason[request.id] = reason
-        self.num_ended += 1
+    def sent(self, arrival: Arrival) -> None:
+        """An attempt reaches the server, whatever the server does with it."""
+        requests, i = self.records.requests, arrival.request.id
+        requests.num_attempts[i] = arrival.attempt
+        if arrival.attempt == 1:
+            requests.arrival_ns[i] = arrival.time_ns
+            self.records.num_arrived += 1
+        else:
+            requests.away_ns[i] += arrival.time_ns - self._left_ns.pop(i)
+            requests.first_scheduled_ns[i] = requests.first_token_ns[i] = NEVER
+
+    def queued(self, seq: Sequence) -> None:
+        """The attempt waits."""
+        self.records.requests.status[seq.id] = WAITING
+        self._count_present(seq.arrival_ns, +1)
+
+    def turned_away(self, arrival: Arrival, comes_again: bool) -> None:
+        """The attempt is answered 429."""
+        self.records.num_turned_away += 1
+        if comes_again:
+            self.records.requests.status[arrival.request.id] = BACKING_OFF
+            self._left_ns[arrival.request.id] = arrival.time_ns
+
+    def rejected(self, arrival: Arrival, reason: str) -> None:
+        """The request is not served, now or ever."""
+        self.records.requests.reject_reason[arrival.request.id] = reason
+        self._end(arrival.request.id, REJECTED, arrival.time_ns)
+
+    def departed(self, departure: Departure, comes_again: bool) -> None:
+        """The client gave the attempt up, or left while it was backing off."""
+        requests, i, now_ns = self.records.requests, departure.request.id, departure.time_ns
+        self.records.num_timed_out_attempts += not departure.cancelled
+        if departure.seq is not None:
+            self._count_present(now_ns, -1)
+        else:
+            requests.away_ns[i] += now_ns - self._left_ns.pop(i)
+        if comes_again:
+            requests.status[i] = BACKING_OFF
+            self._left_ns[i] = now_ns
+            self._coming_again.add(departure.seq)
+        else:
+            self._end(i, CANCELLED if departure.cancelled else TIMED_OUT, now_ns)
+
+    def abandoned(self, seq: Sequence, now_ns: int) -> None:
+        """What was computed for a client that has left is settled; a slot that it keeps (in a static batch) idles."""
+        self._gaps.drop(seq)
+        self._count_tokens(seq)
+        slot = self._occupied.get(seq.id)
+        if slot is not None and slot[4] == NEVER:
+            slot[4] = now_ns
 
     def admitted(self, seq: Sequence, now_ns: int) -> None:
         """The sequence got a slot, for the first time or again."""
@@ -57,13 +117,13 @@ class Recorder:
     def preempted(self, seq: Sequence, now_ns: int) -> None:
         """The sequence lost its slot and cache and waits again."""
         self._gaps.preempt(seq)
-        self._release_slot(seq, now_ns)
+        self.released(seq, now_ns)
         self.records.num_preemptions += 1
 
     def emitted_by_prefill(self, seq: Sequence, now_ns: int) -> None:
         """A complete prefill gave a token, the first or the next after a preemption; the sequence decodes from here."""
         requests = self.records.requests
-        if requests.first_token_ns[seq.id] == NEVER:
+        if requests.first_token_ns[seq.id] == NEVER and not seq.has_left:
             requests.first_token_ns[seq.id] = now_ns
         self._gaps.join(seq, now_ns)
         self._occupied[seq.id][3] = now_ns
@@ -77,17 +137,24 @@ class Recorder:
         self._gaps.leave(seq)
 
     def delivered(self, seq: Sequence, now_ns: int) -> None:
-        """The client has its answer, and the slot is free."""
-        requests, i = self.records.requests, seq.id
-        requests.status[i] = FINISHED
-        requests.end_ns[i] = now_ns
-        requests.num_emitted_tokens[i] = seq.num_generated_tokens
-        requests.num_preemptions[i] = seq.num_preemptions
-        requests.num_recomputed_tokens[i] = seq.num_recomputed_tokens
-        self.records.num_recomputed_tokens += seq.num_recomputed_tokens
-        self._release_slot(seq, now_ns)
+        """The client has its answer."""
+        self._count_tokens(seq)
         self._count_present(now_ns, -1)
-        self.num_ended += 1
+        self._num_finished += 1
+        self._end(seq.id, FINISHED, now_ns)
+
+    def released(self, seq: Sequence, now_ns: int) -> None:
+        """The slot is free."""
+        row = self._occupied.pop(seq.id)
+        row[5] = now_ns
+        heapq.heappush(self._free_slots, row[1])
+        self.records.occupancy.rows.append(row)
+
+    def stop(self, now_ns: int) -> None:
+        """The run ends here, whoever is still waiting or running."""
+        self.end_span(now_ns)
+        self._count_present(now_ns, 0)
+        self.records.stopped_ns = now_ns
 
     def begin_span(self, batch: Batch, stretch: Stretch, now_ns: int) -> None:
         """A new decision begins."""
@@ -153,11 +220,24 @@ class Recorder:
         span.kv_external = pool.allocator.unusable_tokens(pool.waiting.head().request if num_waiting else None)
         return span
 
-    def _release_slot(self, seq: Sequence, now_ns: int) -> None:
-        row = self._occupied.pop(seq.id)
-        row[5] = now_ns
-        heapq.heappush(self._free_slots, row[1])
-        self.records.occupancy.rows.append(row)
+    def _end(self, request_id: int, status: int, now_ns: int) -> None:
+        """It is over for the client."""
+        self.records.requests.status[request_id] = status
+        self.records.requests.end_ns[request_id] = now_ns
+        self.num_ended += 1
+
+    def _count_tokens(self, seq: Sequence) -> None:
+        """What an attempt computed and emitted, once it is over."""
+        requests, i = self.records.requests, seq.id
+        requests.num_computed_tokens[i] += seq.num_computed_tokens + seq.num_recomputed_tokens
+        self.records.num_recomputed_tokens += seq.num_recomputed_tokens
+        if seq in self._coming_again:
+            self._coming_again.remove(seq)
+            requests.num_abandoned_tokens[i] += seq.num_generated_tokens
+            return
+        requests.num_emitted_tokens[i] = seq.num_generated_tokens
+        requests.num_preemptions[i] = seq.num_preemptions
+        requests.num_recomputed_tokens[i] = seq.num_recomputed_tokens
 
     def _count_present(self, now_ns: int, change: int) -> None:
         """∫ (waiting + running) dt, in integers (INV-8)."""

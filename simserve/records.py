@@ -16,7 +16,8 @@ import numpy.typing as npt
 from simserve.request import IntColumn, RequestTable
 
 NEVER = -1
-WAITING, RUNNING, FINISHED, REJECTED = range(4)  # RequestRecords.status, indexes of RequestRecords.STATUSES
+# RequestRecords.status, indexes of RequestRecords.STATUSES
+WAITING, RUNNING, FINISHED, REJECTED, CANCELLED, TIMED_OUT, BACKING_OFF = range(7)
 ITL_BINS_PER_DECADE = 256  # 10 ** (1 / 256) = 1.009: every bin is less than 1 % wide
 ITL_FLOOR_S = 1e-7
 _NUM_ITL_BINS = 12 * ITL_BINS_PER_DECADE
@@ -37,11 +38,26 @@ def itl_bin_edges_s() -> npt.NDArray[np.float64]:
 
 @dataclass
 class RequestRecords:
-    """One row per submitted request. ``status`` indexes ``STATUSES``; ``reject_reason`` is sparse."""
+    """One row per request. ``status`` indexes ``STATUSES``; ``reject_reason`` is sparse.
 
-    STATUSES = ("waiting", "running", "finished", "rejected")
+    A request whose client tried again has one row all the same: ``arrival_ns`` is its first attempt's, ``end_ns`` when
+    it was over for the client, and what lies between (first scheduled, tokens, preemptions) is the last attempt's.
+    """
+
+    STATUSES = ("waiting", "running", "finished", "rejected", "cancelled", "timed_out", "backing_off")
+    TIMES = ("first_scheduled_ns", "first_token_ns", "last_token_ns", "end_ns")
+    COUNTS = (
+        "num_emitted_tokens",
+        "num_preemptions",
+        "num_recomputed_tokens",
+        "num_attempts",
+        "away_ns",
+        "num_computed_tokens",
+        "num_abandoned_tokens",
+    )
 
     table: RequestTable
+    arrival_ns: IntColumn = field(init=False)  # first attempt
     status: npt.NDArray[np.int8] = field(init=False)
     first_scheduled_ns: IntColumn = field(init=False)
     first_token_ns: IntColumn = field(init=False)
@@ -49,15 +65,20 @@ class RequestRecords:
     end_ns: IntColumn = field(init=False)  # delivered: the end of the batch under static batching; rejection time
     num_emitted_tokens: IntColumn = field(init=False)
     num_preemptions: IntColumn = field(init=False)
-    num_recomputed_tokens: IntColumn = field(init=False)
+    num_recomputed_tokens: IntColumn = field(init=False)  # thrown away by preemptions
+    num_attempts: IntColumn = field(init=False)
+    away_ns: IntColumn = field(init=False)  # backing off between attempts
+    num_computed_tokens: IntColumn = field(init=False)  # by all attempts: cached at their ends, and thrown away
+    num_abandoned_tokens: IntColumn = field(init=False)  # emitted in attempts before the last
     reject_reason: dict[int, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         n = len(self.table)
         self.status = np.zeros(n, np.int8)
-        for name in ("first_scheduled_ns", "first_token_ns", "last_token_ns", "end_ns"):
+        self.arrival_ns = self.table.arrival_ns.copy()
+        for name in self.TIMES:
             setattr(self, name, np.full(n, NEVER, np.int64))
-        for name in ("num_emitted_tokens", "num_preemptions", "num_recomputed_tokens"):
+        for name in self.COUNTS:
             setattr(self, name, np.zeros(n, np.int64))
 
 
@@ -153,11 +174,16 @@ class Records:
     occupancy: OccupancyRecords = field(default_factory=OccupancyRecords)
     itl_counts: IntColumn = field(default_factory=lambda: np.zeros(_NUM_ITL_BINS, np.int64))
     itl_max_s: float = 0.0
+    itl_sum_ns: int = 0
     num_steps: int = 0
     num_computed_tokens: int = 0  # pushed through the model, padding not counted
     num_padding_tokens: int = 0  # prompt padding of static batches plus steps of finished members
     num_preemptions: int = 0
     num_recomputed_tokens: int = 0
+    num_turned_away: int = 0  # answers 429, one request may get several
+    num_timed_out_attempts: int = 0
+    num_arrived: int = 0
+    stopped_ns: int = NEVER  # when the run was stopped before its end
     swapped_bytes: int = 0
     in_system_ns: int = 0  # ∫ (waiting + running) dt, integer, as the engine counted it
     capacity_tokens: int = 0

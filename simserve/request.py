@@ -70,8 +70,14 @@ class Sequence:
     num_preemptions: int = 0
     num_recomputed_tokens: int = 0
     is_swapped: bool = False
+    has_left: bool = False  # its client gave it up, and the engine has yet to let go of it
+    arrival_ns: int = -1  # of this attempt; by default the request's own
     joined_clock: int = -1  # of the cohort, -1 outside it
     admission: int = -1  # counts admissions of the engine: the last admitted is preempted first
+
+    def __post_init__(self) -> None:
+        if self.arrival_ns < 0:
+            self.arrival_ns = self.request.arrival_ns
 
     @property
     def id(self) -> int:

@@ -9,14 +9,14 @@ from typing import Any
 
 import simpy
 
-from simserve.clients.arrivals import Arrivals
 from simserve.assemble import Parts, assemble
 from simserve.clients import OPEN_LOOP, ClientPlan
+from simserve.clients.clients import Clients
 from simserve.engine import Engine, EngineOptions
 from simserve.errors import ScenarioError
 from simserve.metrics import summarize
 from simserve.recorder import Recorder
-from simserve.records import Records, RequestRecords
+from simserve.records import NEVER, Records, RequestRecords
 from simserve.request import RequestTable
 from simserve.scenario import Scenario
 from simserve.scenario.messages import printable
@@ -143,9 +143,11 @@ def run_engine(
     """One engine over one workload, from its first arrival until nothing is left to do."""
     pool = scheduler.pool
     records = Records(RequestRecords(table))
+    if clients.concurrency is not None:
+        records.requests.arrival_ns.fill(NEVER)  # until it is sent
     records.capacity_tokens, records.max_num_seqs = pool.allocator.capacity_tokens, pool.limits.max_num_seqs
     env = simpy.Environment()
-    engine = Engine(Arrivals(table), scheduler, step_time, Recorder(records, pool), options or EngineOptions())
+    engine = Engine(Clients(table, clients), scheduler, step_time, Recorder(records, pool), options or EngineOptions())
     env.process(engine.run(env))
     env.run()
     return records

@@ -35,6 +35,9 @@ class Row(NamedTuple):
 ROWS = (
     Row("finished requests", "num_finished", "count"),
     Row("rejected requests", "num_rejected", "count", only_if_any=True),
+    Row("cancelled requests", "num_cancelled", "count", only_if_any=True),
+    Row("timed-out requests", "num_timed_out", "count", only_if_any=True),
+    Row("answers 429", "num_turned_away", "count", only_if_any=True),
     Row("output tokens", "output_tokens", "count"),
     Row("output tokens/s", "output_tokens_per_s", "number", has_ratio=True),
     Row("requests/s", "requests_per_s", "number", has_ratio=True),
@@ -54,6 +57,7 @@ ROWS = (
     Row("padding of prompts", "prompt_padding_share", "share", only_if_any=True),
     Row("preemptions", "num_preemptions", "count", only_if_any=True),
     Row("recomputed tokens", "recomputed_tokens", "count", only_if_any=True),
+    Row("tokens for nobody", "abandoned_tokens", "count", only_if_any=True),
     Row("cache used, mean", "kv_cache.mean_used", "share"),
     Row("cache used, peak", "kv_cache.peak_used", "share"),
     Row("  reserved, unused", "kv_cache.mean_reserved_unused", "share", only_if_any=True),

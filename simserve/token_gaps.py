@@ -26,6 +26,7 @@ class TokenGaps:
         last_ns = self._preempted.pop(seq.id, None)
         if last_ns is not None:
             self._add((now_ns - last_ns) / NS_PER_S, 1)
+            self._records.itl_sum_ns += now_ns - last_ns
         self._joined[seq.id] = now_ns
 
     def resume(self, seq: Sequence) -> None:
@@ -36,6 +37,11 @@ class TokenGaps:
         """The sequence has its last token."""
         if self._joined.pop(seq.id, None) is None:
             self._num_main -= 1
+
+    def drop(self, seq: Sequence) -> None:
+        """The sequence, waiting or running, is given up; its open gap is never closed."""
+        if seq.num_generated_tokens and self._preempted.pop(seq.id, None) is None:
+            self.leave(seq)
 
     def preempt(self, seq: Sequence) -> None:
         """The sequence is preempted: its gap stays open until it emits again."""
@@ -54,7 +60,9 @@ class TokenGaps:
         if begin == 0:
             self._close(anchor_ns + stretch.end_ns(1))
             begin = 1
-        self._main_ns = anchor_ns + stretch.end_ns(end)
+        end_ns = anchor_ns + stretch.end_ns(end)
+        self._records.itl_sum_ns += self._num_main * (end_ns - anchor_ns - stretch.end_ns(begin)) if end > begin else 0
+        self._main_ns = end_ns
         for ramp, first, stop in stretch.pieces(begin, end):
             self._add_ramp(ramp, first, stop)
 
@@ -64,6 +72,8 @@ class TokenGaps:
             self._add((now_ns - self._main_ns) / NS_PER_S, self._num_main)
         for last_ns in self._joined.values():
             self._add((now_ns - last_ns) / NS_PER_S, 1)
+        open_ns = self._num_main * self._main_ns + sum(self._joined.values())
+        self._records.itl_sum_ns += (self._num_main + len(self._joined)) * now_ns - open_ns
         self._num_main += len(self._joined)
         self._joined.clear()
 

@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "workload": {"request", "clients", "scenario"},
     "records": {"request"},
     "token_gaps": RECORDS,
-    "recorder": {*RECORDS, "scheduling", "token_gaps"},
+    "recorder": {*RECORDS, "clients", "scheduling", "token_gaps"},
     "engine": {*CORE, "clients", "recorder"},
     "distributions": {"request"},
     "timeline": {*RECORDS, "distributions"},

@@ -11,7 +11,8 @@ import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simserve.clients.arrivals import Arrivals
+from simserve.clients import OPEN_LOOP
+from simserve.clients.clients import Clients
 from simserve.engine import Engine, EngineOptions
 from simserve.kv_cache import PagedAllocator, SwapSpace
 from simserve.recorder import Recorder
@@ -78,7 +79,9 @@ def test_gaps_are_those_between_a_requests_own_tokens(policy, rows, swaps):
     log = TokenLog(scheduler, lambda: env.now)
     records = Records(RequestRecords(table))
     options = EngineOptions(fast_forward=False, swap_bytes_per_s=1e6)
-    env.process(Engine(Arrivals(table), scheduler, Affine(), Recorder(records, scheduler.pool), options).run(env))
+    env.process(
+        Engine(Clients(table, OPEN_LOOP), scheduler, Affine(), Recorder(records, scheduler.pool), options).run(env)
+    )
     env.run()
     gaps = [(b - a) / NS_PER_S for times in log.times.values() for a, b in pairwise(times)]
     assert records.itl_counts.sum() == len(gaps)

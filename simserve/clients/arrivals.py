@@ -24,12 +24,17 @@ class Arrivals:
         """When the next request arrives; None when no more come."""
         return self._ahead[0].arrival_ns if self._ahead else None
 
-    def pop_until(self, end_ns: int) -> Iterator[Request]:
-        """Take out, in order, the requests that arrive before ``end_ns``."""
-        while self._ahead and self._ahead[0].arrival_ns < end_ns:
-            yield self._ahead.popleft()
-            if not self._ahead:
-                self._refill()
+    @property
+    def next_id(self) -> int:
+        """Id of the next request; there must be one."""
+        return self._ahead[0].id
+
+    def take(self) -> Request | None:
+        """Take the next request out; None when no more come."""
+        request = self._ahead.popleft() if self._ahead else None
+        if not self._ahead:
+            self._refill()
+        return request
 
     def peek_until(self, end_ns: int) -> Iterator[Request]:
         """Look, in order, at the requests that arrive before ``end_ns``."""

@@ -19,8 +19,8 @@ STAYS = -1  # in ``cancel_after_ns``: this client never leaves by itself
 class RetryPolicy:
     """When a client asks again, and after how long: exponential backoff with jitter, as HTTP clients do it.
 
-    The delay before attempt k + 1 is ``backoff_ns · multiplier^(k−1)``, at most ``max_backoff_ns``, shortened by a random
-    share of up to ``jitter``; after a 429 it is at least what the server's Retry-After says.
+    The delay before attempt k + 1 is ``backoff_ns · multiplier^(k−1)``, at most ``max_backoff_ns``, shortened by a
+    random share of up to ``jitter``; after a 429 it is at least what the server's Retry-After says.
     """
 
     max_attempts: int  # the first included

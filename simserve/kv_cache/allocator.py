@@ -66,6 +66,9 @@ class Allocator(Protocol):
     def swap_in(self, seq: Sequence, num_tokens: int) -> int:
         """Bring a swapped cache back with room for ``num_tokens``; the bytes moved."""
 
+    def drop_swapped(self, seq: Sequence) -> None:
+        """Give up a cache that was moved out."""
+
     @property
     def num_free_blocks(self) -> int:
         """Blocks (contiguous: tokens) that nobody holds."""

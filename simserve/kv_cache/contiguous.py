@@ -128,6 +128,9 @@ class ContiguousAllocator:
         """Ranges are never swapped."""
         return 0
 
+    def drop_swapped(self, seq: Sequence) -> None:
+        """Ranges are never swapped."""
+
     def waste(self, used_tokens: int, coming_tokens: int) -> Waste:
         """Reserved for tokens still to come, in this step or later, and reserved beyond the true length."""
         return Waste(self._final_tokens - used_tokens, self._reserved_tokens - self._final_tokens)

@@ -175,10 +175,14 @@ class PagedAllocator:
     def swap_in(self, seq: Sequence, num_tokens: int) -> int:
         """Bring the blocks back, with room for ``num_tokens``; the bytes moved."""
         assert self._swap is not None
-        num_blocks = self._swapped.pop(seq.id)
-        self._num_swapped_blocks -= num_blocks
+        num_blocks = self._swapped[seq.id]
+        self.drop_swapped(seq)
         self.allocate(seq, num_tokens)
         return num_blocks * self._swap.block_bytes
+
+    def drop_swapped(self, seq: Sequence) -> None:
+        """Give up the blocks in swap space."""
+        self._num_swapped_blocks -= self._swapped.pop(seq.id)
 
     def waste(self, used_tokens: int, coming_tokens: int) -> Waste:
         """Nothing is reserved beyond the step under way; the tails of last blocks are internal fragmentation."""

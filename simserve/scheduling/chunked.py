@@ -108,6 +108,18 @@ class ChunkedScheduler:
         self._standing = None
         return [seq]
 
+    def abort(self, seq: Sequence) -> list[Sequence]:
+        """Its client has left: the sequence, waiting or running, is dropped and its blocks are free."""
+        if seq in self.pool.waiting:
+            self.pool.withdraw(seq)
+            return []
+        self.pool.stop_computing(seq)
+        self.pool.release(seq)
+        if seq is self._partial:
+            self._partial = None
+        self._standing = None
+        return [seq]
+
     def _partial_chunk(self) -> int:
         if self._partial is None:
             return 0

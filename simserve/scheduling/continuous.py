@@ -48,6 +48,16 @@ class ContinuousScheduler:
         self._decoding = None
         return [seq]
 
+    def abort(self, seq: Sequence) -> list[Sequence]:
+        """Its client has left: the sequence, waiting or running, is dropped and its blocks are free."""
+        if seq in self.pool.waiting:
+            self.pool.withdraw(seq)
+            return []
+        self.pool.stop_computing(seq)
+        self.pool.release(seq)
+        self._decoding = None
+        return [seq]
+
     def _admit(self) -> tuple[list[Sequence], list[tuple[Sequence, int]], int]:
         pool, budget, moved = self.pool, self.pool.limits.max_num_batched_tokens, 0
         admitted: list[Sequence] = []

@@ -114,6 +114,19 @@ class Pool:
         self.allocator.free(seq)
         self.num_running -= 1
 
+    def withdraw(self, seq: Sequence) -> None:
+        """A waiting sequence is given up: it leaves the queue and, if it was swapped out, the swap space."""
+        self.waiting.remove(seq)
+        if seq.is_swapped:
+            self.allocator.drop_swapped(seq)
+
+    def stop_computing(self, seq: Sequence) -> None:
+        """A running sequence is given up: nothing of it is computed from here on; slot and cache are still held."""
+        if seq.joined_clock >= 0:
+            self.cohort.leave(seq)
+        else:
+            self.other_tokens -= seq.num_computed_tokens
+
     def _next(self) -> Sequence:
         seq = self.waiting.pop()
         self.num_running += 1

@@ -15,33 +15,45 @@ QueueOrder = Literal["fcfs", "priority", "shortest_job_oracle"]
 class WaitingQueue:
     """Waiting sequences in order; preempted ones stand before all others, and the head blocks the rest.
 
-    ``fcfs`` goes by arrival (ids are numbered so), ``priority`` by the request's priority (lower first), and
-    ``shortest_job_oracle`` by the true output length, which no real server knows.
+    ``fcfs`` goes by arrival, ``priority`` by the request's priority (lower first), and ``shortest_job_oracle`` by the
+    true output length, which no real server knows; ties by arrival.
     """
 
     def __init__(self, order: QueueOrder) -> None:
         self._order = order
-        self._heap: list[tuple[bool, int, int, Sequence]] = []
+        self._heap: list[tuple[bool, int, int, int, Sequence]] = []  # may hold removed ones, but never in front
         self._by_id: dict[int, Sequence] = {}  # in the order in which they were pushed
 
     def __len__(self) -> int:
-        return len(self._heap)
+        return len(self._by_id)
+
+    def __contains__(self, seq: Sequence) -> bool:
+        return self._by_id.get(seq.id) is seq
 
     def push(self, seq: Sequence) -> None:
         """Queue a sequence; one that was preempted goes before all that were not."""
         fresh = seq.num_preemptions == 0
-        heapq.heappush(self._heap, (fresh, self._key(seq.request), seq.id, seq))
+        heapq.heappush(self._heap, (fresh, self._key(seq.request), seq.arrival_ns, seq.id, seq))
         self._by_id[seq.id] = seq
 
     def head(self) -> Sequence:
         """The next to be served."""
-        return self._heap[0][3]
+        return self._heap[0][4]
 
     def pop(self) -> Sequence:
         """Take the head out."""
-        seq = heapq.heappop(self._heap)[3]
-        del self._by_id[seq.id]
+        seq = self._heap[0][4]
+        self.remove(seq)
         return seq
+
+    def remove(self, seq: Sequence) -> None:
+        """Take a sequence out from wherever it stands."""
+        del self._by_id[seq.id]
+        while self._heap and self._heap[0][4] not in self:
+            heapq.heappop(self._heap)
+        if len(self._heap) > 2 * len(self._by_id) + 64:  # as many have left as wait: memory must not keep them
+            self._heap = [entry for entry in self._heap if entry[4] in self]
+            heapq.heapify(self._heap)
 
     def newest(self, count: int) -> Iterator[Sequence]:
         """The ``count`` sequences pushed last, the latest first."""
@@ -49,7 +61,7 @@ class WaitingQueue:
 
     def would_lead(self, request: Request) -> bool:
         """Whether a new arrival would become the head."""
-        return not self._heap or (True, self._key(request), request.id) < self._heap[0][:3]
+        return not self._heap or (True, self._key(request), request.arrival_ns, request.id) < self._heap[0][:4]
 
     def _key(self, request: Request) -> int:
         if self._order == "priority":

@@ -33,4 +33,8 @@ class Scheduler(Protocol):
         """The decision was carried out ``num_steps`` times; returns the sequences whose prefill is complete."""
 
     def finish(self, seq: Sequence) -> list[Sequence]:
-        """The sequence has its last token; returns those whose answers are delivered at this moment."""
+        """The sequence has its last token; returns those that are released, answers delivered, at this moment."""
+
+    def abort(self, seq: Sequence) -> list[Sequence]:
+        """Its client has left: the sequence, waiting or running, is dropped between two steps; returns those that are
+        released at this moment."""

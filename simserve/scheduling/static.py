@@ -75,16 +75,37 @@ class StaticScheduler:
 
     def finish(self, seq: Sequence) -> list[Sequence]:
         """The sequence has its last token; the whole group is delivered with the last of them."""
+        self._stop(seq)
+        return self._end_group()
+
+    def abort(self, seq: Sequence) -> list[Sequence]:
+        """Its client has left. Running, it stays as a row that is computed for nobody, as finished members do, and the
+        batch no longer waits for it: a batch of tensors cannot let go of a row."""
+        pool = self.pool
+        if seq in pool.waiting:
+            pool.withdraw(seq)
+            self._queue = _Totals()
+            return []
+        self._stop(seq)
+        pool.num_running -= 1  # a slot that is held, but no request
+        return self._end_group()
+
+    def _stop(self, seq: Sequence) -> None:
         self.pool.cohort.leave(seq)
         self.pool.allocator.stop_growth(seq)
         self.pool.other_tokens += seq.num_computed_tokens
-        if len(self.pool.cohort):
+
+    def _end_group(self) -> list[Sequence]:
+        """Release all rows once none of them has anything left to compute."""
+        pool = self.pool
+        if len(pool.cohort):
             return []
         delivered, self._group, self._standing = self._group, [], None
         for member in delivered:
-            self.pool.release(member)
-        self.pool.other_tokens = 0
-        return delivered
+            pool.allocator.free(member)
+            pool.num_running -= not member.has_left
+        pool.other_tokens = 0
+        return sorted(delivered, key=lambda member: member.id)
 
     def _all_would_fit(self) -> bool:
         """Whether the whole queue fits together with a slot to spare, so that the group could still grow."""
@@ -96,7 +117,7 @@ class StaticScheduler:
             queue.num_requests += 1
             queue.longest_prompt = max(queue.longest_prompt, request.num_prompt_tokens)
             queue.declared_tokens += pool.allocator.declared_tokens(request)
-            queue.oldest_ns = min(queue.oldest_ns, request.arrival_ns)
+            queue.oldest_ns = min(queue.oldest_ns, seq.arrival_ns)
         padded = queue.num_requests * queue.longest_prompt
         return padded <= limits.max_num_batched_tokens and queue.declared_tokens <= pool.allocator.admissible_tokens()
 
