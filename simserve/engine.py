@@ -23,7 +23,7 @@ from simserve.scheduling import Scheduler
 from simserve.step_time.stretch import StepTime, Stretch
 
 _UNBOUNDED = 1 << 40
-Finish = tuple[int, int, int, Sequence]  # cohort clock at the last token, id, clock when it joined, sequence
+Finish = tuple[int, int, int, int, Sequence]  # cohort clock at the last token, id, arrival, clock at joining, sequence
 
 
 @dataclass(frozen=True)
@@ -212,23 +212,24 @@ class Engine:
         self._options.on_progress(self._recorder.num_ended)
 
     def _last_token(self, finish: Finish) -> None:
-        seq = finish[3]
-        if finish[2] != seq.joined_clock or seq.has_left:
-            return  # preempted since: another entry stands for it; or nobody waits for this token
+        *_, joined_clock, seq = finish
+        if joined_clock != seq.joined_clock:
+            return  # preempted since: another entry stands for it
         self._recorder.last_token(seq, self._now_ns)
-        self._release(self._scheduler.finish(seq))
+        if not seq.has_left:  # else it is let go of in a moment, as unfinished ones are
+            self._release(self._scheduler.finish(seq))
         self._recorder.end_span(self._now_ns)
 
     def _expect_finish(self, seq: Sequence) -> None:
         """The finish check: the only reader of a true output length. The sequence has just joined the cohort."""
         remaining = seq.request.num_output_tokens - seq.num_generated_tokens
-        heapq.heappush(self._finishes, (seq.joined_clock + remaining, seq.id, seq.joined_clock, seq))
+        heapq.heappush(self._finishes, (seq.joined_clock + remaining, seq.id, seq.arrival_ns, seq.joined_clock, seq))
 
     def _steps_to_finish(self, batch: Batch) -> int:
         """Steps until the next decoding sequence has its last token."""
         if not batch.num_decodes:
             return self._max_stride
-        while self._finishes[0][2] != self._finishes[0][3].joined_clock:
+        while self._finishes[0][3] != self._finishes[0][4].joined_clock:
             heapq.heappop(self._finishes)
         return self._finishes[0][0] - self._scheduler.pool.cohort.clock
 

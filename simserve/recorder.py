@@ -61,7 +61,7 @@ class Recorder:
             self.records.num_arrived += 1
         else:
             requests.away_ns[i] += arrival.time_ns - self._left_ns.pop(i)
-            requests.first_scheduled_ns[i] = requests.first_token_ns[i] = NEVER
+            requests.first_scheduled_ns[i] = requests.first_token_ns[i] = requests.last_token_ns[i] = NEVER
 
     def queued(self, seq: Sequence) -> None:
         """The attempt waits."""
@@ -97,7 +97,8 @@ class Recorder:
 
     def abandoned(self, seq: Sequence, now_ns: int) -> None:
         """What was computed for a client that has left is settled; a slot that it keeps (in a static batch) idles."""
-        self._gaps.drop(seq)
+        if seq.num_generated_tokens < seq.request.num_output_tokens:
+            self._gaps.drop(seq)
         self._count_tokens(seq)
         slot = self._occupied.get(seq.id)
         if slot is not None and slot[4] == NEVER:
@@ -132,7 +133,8 @@ class Recorder:
 
     def last_token(self, seq: Sequence, now_ns: int) -> None:
         """The sequence's last token is computed."""
-        self.records.requests.last_token_ns[seq.id] = now_ns
+        if not seq.has_left:
+            self.records.requests.last_token_ns[seq.id] = now_ns
         self._occupied[seq.id][4] = now_ns
         self._gaps.leave(seq)
 

@@ -86,7 +86,8 @@ class StaticScheduler:
             pool.withdraw(seq)
             self._queue = _Totals()
             return []
-        self._stop(seq)
+        if seq.joined_clock >= 0:  # else it was computed, and its answer held back until the batch ends
+            self._stop(seq)
         pool.num_running -= 1  # a slot that is held, but no request
         return self._end_group()
 
