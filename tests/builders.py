@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 from simserve import simulate
+from simserve.clients import OPEN_LOOP, ClientPlan
 from simserve.engine import EngineOptions
 from simserve.kv_cache import Allocator, ContiguousAllocator, PagedAllocator, SwapSpace
 from simserve.records import Records
@@ -53,8 +55,19 @@ def run_engine(
     s: Settings,
     step_time: StepTime | None = None,
     fast_forward: bool = True,
+    *,
     scheduler: Scheduler | None = None,
+    clients: ClientPlan = OPEN_LOOP,
+    stop_when: Callable[[int, int, int], bool] | None = None,
 ) -> Records:
-    """Run the real engine to its end; what it recorded."""
-    options = EngineOptions(fast_forward=fast_forward, swap_bytes_per_s=s.swap_bytes_per_s)
-    return simulate.run_engine(table, scheduler or build_scheduler(s), step_time or ConstantStepTime(), options)
+    """Run the real engine to its end, or to where ``stop_when`` ends it; what it recorded."""
+    options = EngineOptions(
+        fast_forward,
+        s.swap_bytes_per_s,
+        max_queued_requests=s.max_queued_requests,
+        retry_after_ns=s.retry_after_ns,
+        stop_when=stop_when,
+    )
+    return simulate.run_engine(
+        table, scheduler or build_scheduler(s), step_time or ConstantStepTime(), options, clients
+    )

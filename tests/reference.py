@@ -1,26 +1,30 @@
 """The slow, obvious engine that the real one must agree with, request by request and step by step.
 
 No event queue, no fast-forward, no aggregates: one step at a time, one loop over the sequences, every block counted
-afresh. It shares two things with the real engine, on purpose: the shape of a ``Batch`` and the clock rule of
-``Stretch`` (step k of an unchanged decision ends at anchor + round(1e9 · span)), which have tests of their own.
+afresh; its clients are in ``reference_clients``. It shares three things with the real engine, on purpose, which have
+tests of their own: the shape of a ``Batch``, the clock rule of ``Stretch`` (step k of an unchanged decision ends at
+anchor + round(1e9 · span)), and the delays of a ``RetryPolicy``.
 """
 
 from __future__ import annotations
 
+from simserve.clients.plan import OPEN_LOOP, ClientPlan
 from simserve.request import Batch, Chunk, Request, RequestTable
 from simserve.step_time.stretch import NS_PER_S, StepTime, Stretch
 from tests.reference_cache import BlockCounter, CellRow
+from tests.reference_clients import Ask, ReferenceClients
 from tests.reference_types import NEVER, Plan, Seq, Settings, Step, Work
 
 
 class Reference:
-    """``Reference(table, settings, step_time).run()``; then read ``seqs`` (one per request) and ``steps``."""
+    """``Reference(table, settings, step_time, clients).run()``; then read ``asks``, ``seqs`` and ``steps``."""
 
-    def __init__(self, table: RequestTable, settings: Settings, step_time: StepTime) -> None:
+    def __init__(
+        self, table: RequestTable, settings: Settings, step_time: StepTime, clients: ClientPlan = OPEN_LOOP
+    ) -> None:
         self.s = settings
         self.step_time = step_time
-        self.seqs = [Seq(table[i]) for i in range(len(table))]
-        self.not_arrived = list(self.seqs)
+        self.clients = ReferenceClients(table, clients, settings.retry_after_ns)
         self.waiting: list[Seq] = []
         self.running: list[Seq] = []  # in the order of their (last) admission
         self.steps: list[Step] = []
@@ -37,9 +41,11 @@ class Reference:
         previous: Plan | None = None
         stretch, anchor, k = None, 0, 0
         while True:
-            self.queue_arrivals(self.now - 1)
+            self.let_happen(self.now - 1)
             self.complete(previous)
-            self.queue_arrivals(self.now)
+            self.let_happen(self.now)
+            self.release_departed()
+            self.let_happen(self.now)  # what clients send whose answers came with that
             plan = self.schedule()
             if plan is None:
                 wake = self.next_wake()
@@ -67,7 +73,8 @@ class Reference:
         return shape == [(w.seq_id, w.num_new, w.is_prefill) for w in before.works]
 
     def next_wake(self) -> int | None:
-        times = [seq.request.arrival_ns for seq in self.not_arrived[:1]]
+        event = self.clients.next_event()
+        times = [] if event is None else [event.time_ns]
         if self.s.policy == "static" and self.s.max_wait_s is not None and self.waiting:
             times.append(self.group_deadline())
         return min(times, default=None)
@@ -79,27 +86,61 @@ class Reference:
         else:
             free, reserved = self.row.free, self.row.reserved_tokens
             if self.waiting:
-                need = self.reservation(self.waiting[0].request)
+                need = self.s.reservation(self.waiting[0].request)
                 external = sum(size for _, size in self.row.holes() if size < need)
         used = sum(seq.computed for seq in self.running)
         batch = Batch(plan.chunks, plan.num_decodes, plan.decode_context, transfer_bytes=plan.transfer_bytes)
         cache = free, used, reserved, external
-        counts = len(self.waiting), len(self.running)
+        counts = len(self.waiting), sum(not seq.departed for seq in self.running)
         self.steps.append(
             Step(self.now, end_ns, plan.works, batch, plan.admitted, plan.preempted, repeats, *cache, *counts)
         )
         self.now = end_ns
 
-    # Arrivals ---------------------------------------------------------------------------------------------------
+    # Clients ----------------------------------------------------------------------------------------------------
 
-    def queue_arrivals(self, until_ns: int) -> None:
-        while self.not_arrived and self.not_arrived[0].request.arrival_ns <= until_ns:
-            seq = self.not_arrived.pop(0)
-            seq.reason = self.why_never(seq.request)
-            if seq.reason:
-                seq.status, seq.end_ns = "rejected", seq.request.arrival_ns
-            else:
-                self.waiting.append(seq)
+    @property
+    def asks(self) -> list[Ask]:
+        return self.clients.asks
+
+    @property
+    def seqs(self) -> list[Seq]:
+        """Every attempt at every request."""
+        return [seq for ask in self.asks for seq in ask.attempts]
+
+    def let_happen(self, until_ns: int) -> None:
+        """What clients do up to and at this time."""
+        while (event := self.clients.next_event()) is not None and event.time_ns <= until_ns:
+            ask = self.asks[event.request_id]
+            if event.what == "sends":
+                self.receive(ask, event.time_ns)
+                continue
+            if not ask.is_away:
+                self.abandon(ask.attempts[-1])
+            self.clients.give_up(ask, event.what, event.time_ns)
+
+    def receive(self, ask: Ask, now_ns: int) -> None:
+        seq, reason, limit = self.clients.send(ask, now_ns), self.why_never(ask.request), self.s.max_queued_requests
+        if reason:
+            self.clients.end(ask, "rejected", now_ns, reason)
+        elif limit is not None and len(self.waiting) >= limit:
+            self.clients.turn_away(ask, now_ns)
+        else:
+            self.waiting.append(seq)
+
+    def abandon(self, seq: Seq) -> None:
+        """Its client has left: it is out of the queue at once, or out of the batch when the step has ended."""
+        seq.departed, seq.swapped_blocks = True, 0
+        if seq in self.waiting:
+            self.waiting.remove(seq)
+
+    def release_departed(self) -> None:
+        self.deliver()  # a static batch has ended if the last one that had no answer yet has left
+        if self.s.policy == "static" and not all(seq.departed for seq in self.running):
+            return  # its row goes on, empty, as that of a finished member does
+        for seq in [seq for seq in self.running if seq.departed]:
+            self.running.remove(seq)
+            self.release(seq)
 
     def why_never(self, r: Request) -> str:
         """The reason why this request can never be served, or an empty string."""
@@ -107,32 +148,20 @@ class Reference:
         if r.num_total_tokens > s.max_model_len:
             return "max_model_len"
         if s.allocator == "contiguous":
-            if self.reservation(r) > len(self.row.cells):
+            if self.s.reservation(r) > len(self.row.cells):
                 return "cache"
         else:
-            tokens = self.declared(r) if s.policy == "static" else r.num_total_tokens
+            tokens = self.s.declared(r) if s.policy == "static" else r.num_total_tokens
             if self.paged.blocks(tokens) + self.paged.watermark_blocks > self.paged.usable:
                 return "cache"
             if s.policy == "continuous":  # all but the last token may have to be recomputed in one step
                 most = r.num_total_tokens - 1
         return "max_num_batched_tokens" if s.policy != "chunked" and most > s.max_num_batched_tokens else ""
 
-    def declared(self, r: Request) -> int:
-        return min(r.num_prompt_tokens + r.max_output_tokens, self.s.max_model_len)
-
-    def reservation(self, r: Request) -> int:
-        """Cells that the contiguous cache sets aside for a request."""
-        sizes = {
-            "max_model_len": self.s.max_model_len,
-            "max_tokens": self.declared(r),
-            "oracle": r.num_total_tokens,
-        }
-        return sizes[self.s.reserve]
-
-    def queue_key(self, seq: Seq) -> tuple[int, int, int]:
+    def queue_key(self, seq: Seq) -> tuple[int, ...]:
         r = seq.request
-        keys = {"fcfs": r.arrival_ns, "priority": r.priority, "shortest_job_oracle": r.num_output_tokens}
-        return (0 if seq.num_preemptions else 1, keys[self.s.queue_order], r.id)
+        keys = {"fcfs": 0, "priority": r.priority, "shortest_job_oracle": r.num_output_tokens}
+        return (0 if seq.num_preemptions else 1, keys[self.s.queue_order], seq.arrival_ns, r.id)
 
     # Ends of steps ----------------------------------------------------------------------------------------------
 
@@ -140,19 +169,22 @@ class Reference:
         """What the step that ends now leaves behind: computed tokens, new tokens, finished requests."""
         if plan is None:
             return
-        for work in plan.works:
-            seq = self.seqs[work.seq_id]
+        for seq, work in zip(plan.seqs, plan.works, strict=True):
             seq.computed += work.num_new
             if seq.uncomputed == 0:
                 seq.prefilling = False
                 seq.generated += 1
                 seq.token_ns.append(self.now)
-        if self.s.policy == "static" and not all(seq.is_done for seq in self.running):
-            return  # answers return when the whole batch has ended
-        for seq in [seq for seq in self.running if seq.is_done]:
+        self.deliver()
+
+    def deliver(self) -> None:
+        """Answers that are complete go to those who still want them."""
+        if self.s.policy == "static" and not all(seq.is_done or seq.departed for seq in self.running):
+            return  # they go when the whole batch has ended
+        for seq in [seq for seq in self.running if seq.is_done and not seq.departed]:
             self.running.remove(seq)
             self.release(seq)
-            seq.status, seq.end_ns = "finished", self.now
+            self.clients.end(self.asks[seq.id], "finished", self.now)
 
     def release(self, seq: Seq) -> None:
         if self.s.allocator == "paged":
@@ -171,19 +203,18 @@ class Reference:
             return False
         if self.s.allocator == "paged":
             return self.paged.fits_new(seq.known, spare_blocks)
-        return self.row.first_fit(self.reservation(seq.request)) is not None
+        return self.row.first_fit(self.s.reservation(seq.request)) is not None
 
     def admit(self, num_tokens: int) -> Seq:
         """Moves the head of the queue to the running ones, with room for ``num_tokens`` in all."""
         seq = self.waiting.pop(0)
         self.running.append(seq)
-        seq.status = "running"
         if seq.first_scheduled_ns == NEVER:
             seq.first_scheduled_ns = self.now
         if self.s.allocator == "paged":
             self.paged.take(seq.id, num_tokens)
         else:
-            self.row.place(seq.id, self.reservation(seq.request))
+            self.row.place(seq.id, self.s.reservation(seq.request))
         return seq
 
     def make_room(self, needs: list[tuple[Seq, int]]) -> tuple[list[Seq], int]:
@@ -201,12 +232,11 @@ class Reference:
         return victims, moved
 
     def preempt(self, seq: Seq) -> int:
-        seq.status = "waiting"
         seq.num_preemptions += 1
         self.waiting.append(seq)
         block_bytes = self.s.block_size * self.s.kv_bytes_per_token
         blocks = self.paged.release(seq.id)
-        in_swap = sum(other.swapped_blocks for other in self.seqs)
+        in_swap = sum(other.swapped_blocks for other in self.waiting)
         fits_swap = (in_swap + blocks) * block_bytes <= self.s.swap_space_bytes
         if self.s.preemption == "swap" and not seq.prefilling and fits_swap:
             seq.swapped_blocks = blocks
@@ -226,10 +256,11 @@ class Reference:
         if not work:
             return None
         works = tuple(Work(seq.id, new, seq.computed, seq.prefilling) for seq, new in work)
+        seqs = tuple(seq for seq, _ in work)
         chunks = tuple(Chunk(w.num_new, w.num_context) for w in works if w.is_prefill)
         decodes = [w.num_context for w in works if not w.is_prefill]
         changes = tuple(seq.id for seq in admitted), tuple(seq.id for seq in preempted)
-        return Plan(works, chunks, len(decodes), sum(decodes), *changes, moved)
+        return Plan(seqs, works, chunks, len(decodes), sum(decodes), *changes, moved)
 
     def continuous(self) -> Plan | None:
         admitted: list[Seq] = []
@@ -274,24 +305,24 @@ class Reference:
         if not self.running:
             return self.start_group() if self.group_may_start() else None
         self.group_steps += 1
-        alive = [seq for seq in self.running if not seq.is_done]
+        alive = [seq for seq in self.running if not seq.is_done and not seq.departed]
         for seq in alive:
             if self.s.allocator == "paged":
                 self.paged.take(seq.id, seq.computed + 1)
         works = tuple(Work(seq.id, 1, seq.computed, False) for seq in alive)
         rows = len(self.running)
-        return Plan(works, (), rows, rows * (self.group_longest_prompt + self.group_steps - 1))
+        return Plan(tuple(alive), works, (), rows, rows * (self.group_longest_prompt + self.group_steps - 1))
 
     def group_deadline(self) -> int:
         assert self.s.max_wait_s is not None
-        return min(seq.request.arrival_ns for seq in self.waiting) + round(NS_PER_S * self.s.max_wait_s)
+        return min(seq.arrival_ns for seq in self.waiting) + round(NS_PER_S * self.s.max_wait_s)
 
     def group_may_start(self) -> bool:
         """Some request waits, and the group cannot grow, or nobody can come, or it has waited long enough."""
         if not self.waiting:
             return False
         size = len(self.group())
-        if size == self.s.max_num_seqs or size < len(self.waiting) or not self.not_arrived:
+        if size == self.s.max_num_seqs or size < len(self.waiting) or not self.clients.more_coming:
             return True
         return self.s.max_wait_s is not None and self.now >= self.group_deadline()
 
@@ -306,8 +337,8 @@ class Reference:
 
     def fits_together(self, members: list[Seq]) -> bool:
         if self.s.allocator == "contiguous":
-            return sum(self.reservation(seq.request) for seq in members) <= len(self.row.cells)
-        blocks = sum(self.paged.blocks(self.declared(seq.request)) for seq in members)
+            return sum(self.s.reservation(seq.request) for seq in members) <= len(self.row.cells)
+        blocks = sum(self.paged.blocks(self.s.declared(seq.request)) for seq in members)
         return blocks <= self.paged.usable - self.paged.watermark_blocks
 
     def start_group(self) -> Plan:
@@ -315,4 +346,4 @@ class Reference:
         self.group_longest_prompt, self.group_steps = max(seq.request.num_prompt_tokens for seq in members), 0
         works = tuple(Work(seq.id, seq.request.num_prompt_tokens, 0, True) for seq in members)
         chunks = tuple(Chunk(self.group_longest_prompt, 0) for _ in members)
-        return Plan(works, chunks, 0, 0, tuple(seq.id for seq in members))
+        return Plan(tuple(members), works, chunks, 0, 0, tuple(seq.id for seq in members))

@@ -1,4 +1,4 @@
-"""What goes into the reference engine (``Settings``) and what comes out (``Seq`` per request, ``Step`` per step)."""
+"""What goes into the reference engine (``Settings``) and what comes out (``Seq`` per attempt, ``Step`` per step)."""
 
 from __future__ import annotations
 
@@ -30,24 +30,34 @@ class Settings:
     swap_bytes_per_s: float = 1e9
     kv_bytes_per_token: int = 1024
     reserve: Literal["max_model_len", "max_tokens", "oracle"] = "max_tokens"  # contiguous
+    max_queued_requests: int | None = None
+    retry_after_ns: int = 0
+
+    def declared(self, r: Request) -> int:
+        """Prompt and answer at most, as the client declared it."""
+        return min(r.num_prompt_tokens + r.max_output_tokens, self.max_model_len)
+
+    def reservation(self, r: Request) -> int:
+        """Cells that the contiguous cache sets aside for a request."""
+        sizes = {"max_model_len": self.max_model_len, "max_tokens": self.declared(r), "oracle": r.num_total_tokens}
+        return sizes[self.reserve]
 
 
-@dataclass
+@dataclass(eq=False)
 class Seq:
-    """One request and all that has happened to it."""
+    """One attempt at a request and all that has happened to it."""
 
     request: Request
-    status: str = "waiting"
+    arrival_ns: int
+    departed: bool = False  # its client has given it up
     computed: int = 0
     generated: int = 0
     prefilling: bool = True
     swapped_blocks: int = 0
     first_scheduled_ns: int = NEVER
     token_ns: list[int] = field(default_factory=list)
-    end_ns: int = NEVER
     num_preemptions: int = 0
     num_recomputed_tokens: int = 0
-    reason: str = ""
 
     @property
     def id(self) -> int:
@@ -95,7 +105,7 @@ class Step:
     reserved_tokens: int
     external_tokens: int
     num_waiting: int
-    num_running: int
+    num_running: int  # those whom somebody still wants
 
     @property
     def num_prefill_tokens(self) -> int:
@@ -113,7 +123,8 @@ class Step:
 class Plan(NamedTuple):
     """A scheduling decision before the clock has run it."""
 
-    works: tuple[Work, ...]
+    seqs: tuple[Seq, ...]
+    works: tuple[Work, ...]  # of the same sequences
     chunks: tuple[Chunk, ...]
     num_decodes: int
     decode_context: int

@@ -1,19 +1,20 @@
-"""Hypothesis strategies: workloads, engine settings over every policy, allocator and queue order, and step-time models.
+"""Hypothesis strategies: workloads, clients, engine settings over every policy, allocator and queue order, and clocks.
 
-Times are drawn on a 1 ms grid half of the time, so that arrivals fall exactly on step ends; caches are drawn around the
-largest request, so that they bind.
+Times are drawn on a 1 ms grid half of the time, so that arrivals, deadlines and departures fall exactly on step ends;
+caches are drawn around the largest request, so that they bind.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from hypothesis import strategies as st
 
+from simserve.clients import OPEN_LOOP, STAYS, ClientPlan, RetryPolicy
 from simserve.request import RequestTable
-from simserve.step_time.stretch import StepTime
+from simserve.step_time.stretch import NS_PER_S, StepTime
 from tests.reference_types import Settings
 from tests.step_times import AffineStepTime, ConstantStepTime, TableStepTime, TokenStepTime
 
@@ -25,22 +26,42 @@ MS = 1_000_000
 
 @dataclass(frozen=True)
 class Case:
-    """One whole run: who asks, of which engine, on which clock."""
+    """One whole run: who asks, of which engine, on which clock, and how patiently."""
 
     table: RequestTable
     settings: Settings
     step_time: StepTime
+    clients: ClientPlan = OPEN_LOOP
 
     def __repr__(self) -> str:
         names = ("arrival_ns", "num_prompt_tokens", "num_output_tokens", "max_output_tokens", "priority")
         columns = ", ".join(str(getattr(self.table, name).tolist()) for name in names)
-        return f"Case(table_of({columns}), {self.settings}, {self.step_time})"
+        plan = [(f.name, getattr(self.clients, f.name)) for f in fields(self.clients)]
+        lists = [(name, x.tolist() if isinstance(x, np.ndarray) else x) for name, x in plan if x is not None]
+        clients = ", ".join(f"{name}={value}" for name, value in lists)
+        return f"Case(table_of({columns}), {self.settings}, {self.step_time}, plan_of({clients}))"
 
 
 def table_of(arrival_ns, prompts, outputs, declared=None, priorities=None) -> RequestTable:
     """A request table from plain lists; clients declare their true output unless ``declared`` says more."""
     columns = [arrival_ns, prompts, outputs, declared or outputs, priorities or [0] * len(prompts)]
     return RequestTable(*(np.array(column, np.int64) for column in columns))
+
+
+def plan_of(
+    *,
+    concurrency=None,
+    think_ns=None,
+    timeout_ns=None,
+    ttft_timeout_ns=None,
+    cancel_after_ns=None,
+    retry=None,
+    jitter=None,
+) -> ClientPlan:
+    """A client plan from plain lists."""
+    think, cancel = (None if column is None else np.array(column, np.int64) for column in (think_ns, cancel_after_ns))
+    draws = None if jitter is None else np.array(jitter, np.float64)
+    return ClientPlan(concurrency, think, timeout_ns, ttft_timeout_ns, cancel, retry, draws)
 
 
 @st.composite
@@ -124,3 +145,65 @@ def cases(draw: st.DrawFn, max_requests: int = 10, max_tokens: int = 40, tight: 
     """A whole run; keyword arguments fix fields of its ``Settings``; ``tight`` makes the cache bind."""
     table = draw(tables(max_requests, max_tokens))
     return Case(table, draw(settings_for(table, tight, **fixed)), draw(step_times()))
+
+
+def durations(unit_ns: int = MS, off_grid: bool = True, least: int = 1) -> st.SearchStrategy[int]:
+    """Nanoseconds: a few or a few hundred units, and now and then any number between."""
+    few, many = (st.integers(least, n).map(lambda n: n * unit_ns) for n in (12, 150))
+    return st.one_of(few, many, st.integers(least, 100 * unit_ns)) if off_grid else st.one_of(few, many)
+
+
+@st.composite
+def retry_policies(draw: st.DrawFn, times: st.SearchStrategy[int]) -> RetryPolicy:
+    """Up to four attempts, a nanosecond to many steps apart."""
+    after = draw(st.sampled_from([(True, True), (True, False), (False, True)]))
+    backoff_ns, most_ns = draw(st.one_of(times, st.just(1))), draw(times)
+    multiplier, jitter = draw(st.sampled_from([1.0, 2.0, 3.0])), draw(st.sampled_from([0.0, 0.0, 0.5, 1.0]))
+    return RetryPolicy(draw(st.integers(2, 4)), backoff_ns, multiplier, most_ns, jitter, *after)
+
+
+@st.composite
+def client_plans(draw: st.DrawFn, n: int, times: st.SearchStrategy[int]) -> ClientPlan:
+    """Clients of ``n`` requests that do any of the things clients do; one plan in four is the plain open loop."""
+    if draw(st.integers(0, 3)) == 0:
+        return OPEN_LOOP
+
+    def maybe(strategy: st.SearchStrategy) -> object:
+        return draw(st.one_of(st.none(), strategy))
+
+    def column(entry: st.SearchStrategy) -> object:
+        return maybe(st.lists(entry, min_size=n, max_size=n))
+
+    retry = draw(st.one_of(retry_policies(times), st.none()))
+    concurrency = maybe(st.integers(1, 5))
+    share = st.floats(0, 1, exclude_max=True)
+    draws = st.lists(st.lists(share, min_size=3, max_size=3), min_size=n, max_size=n)
+    jitter = draw(draws) if retry is not None and retry.jitter else None
+    return plan_of(
+        concurrency=concurrency,
+        think_ns=None if concurrency is None else column(st.one_of(st.just(0), times)),
+        timeout_ns=maybe(times),
+        ttft_timeout_ns=maybe(times),
+        cancel_after_ns=column(st.one_of(st.just(STAYS), times, st.just(0))),
+        retry=retry,
+        jitter=jitter,
+    )
+
+
+@st.composite
+def client_cases(draw: st.DrawFn, **more: object) -> Case:
+    """A whole run as of ``cases``, with clients of any kind and now and then a queue that turns some away.
+
+    In half of them all that clients do falls on the ends of steps of one length (until something is swapped).
+    """
+    case = draw(cases(**more))
+    table, step_time, times = case.table, case.step_time, durations()
+    if draw(st.booleans()):
+        unit_ns = draw(st.integers(1, 20)) * MS
+        step_time, times = ConstantStepTime(unit_ns / NS_PER_S), durations(unit_ns, off_grid=False)
+        table = replace(table, arrival_ns=table.arrival_ns // unit_ns * unit_ns)
+    limit = draw(st.sampled_from([None, None, None, 3, 2, 1]))
+    settings = replace(
+        case.settings, max_queued_requests=limit, retry_after_ns=draw(st.one_of(st.just(0), times)) if limit else 0
+    )
+    return Case(table, settings, step_time, draw(client_plans(len(table), times)))

@@ -7,45 +7,95 @@ import itertools
 import pytest
 from hypothesis import given, settings
 
+from simserve.clients import STAYS
 from simserve.step_time.stretch import NS_PER_S, Stretch
 from tests.reference import Reference
 from tests.step_times import MODELS
-from tests.strategies import Case, cases
+from tests.strategies import Case, cases, client_cases
 
 run_briefly = settings(max_examples=150, deadline=None)
 
 
 def run(case: Case) -> Reference:
-    return Reference(case.table, case.settings, case.step_time).run()
+    return Reference(case.table, case.settings, case.step_time, case.clients).run()
 
 
 @run_briefly
-@given(cases())
-def test_every_request_ends_with_all_its_tokens_in_order(case):
-    """INV-1, INV-3, INV-9: finished or rejected; arrival, schedule, then tokens one after another."""
-    for seq in run(case).seqs:
-        assert seq.status in ("finished", "rejected")
-        if seq.status == "finished":
-            times = [seq.request.arrival_ns, seq.first_scheduled_ns]
-            assert times[0] <= times[1] < seq.token_ns[0]
-            assert all(a < b for a, b in itertools.pairwise(seq.token_ns))
-            assert len(seq.token_ns) == seq.request.num_output_tokens
-            assert seq.token_ns[-1] <= seq.end_ns
+@given(client_cases())
+def test_every_request_ends_and_its_tokens_come_in_order(case):
+    """INV-1, INV-3, INV-9: everyone ends, in one of four ways; arrival, schedule, then tokens one after another."""
+    for ask in run(case).asks:
+        assert ask.status in ("finished", "rejected", "cancelled", "timed_out")
+        for seq in ask.attempts:
+            times = [seq.arrival_ns, *[seq.first_scheduled_ns][: len(seq.token_ns)], *seq.token_ns]
+            assert times == sorted(times)
+            assert len(set(times[1:])) == len(times[1:])  # a step takes time
+        if ask.status == "finished":
+            assert len(ask.attempts[-1].token_ns) == ask.request.num_output_tokens
+            assert ask.attempts[-1].token_ns[-1] <= ask.end_ns
 
 
 @run_briefly
-@given(cases())
+@given(client_cases())
 def test_tokens_computed_are_prompts_plus_answers_less_the_last_plus_recomputed(case):
-    """INV-5: what the steps pushed through is what the requests needed, and nothing else."""
+    """INV-5: what the steps pushed through is what is in the caches at the end and what preemptions threw away; for an
+    answer that is whole, prompt + output − 1."""
     reference = run(case)
-    done = [seq for seq in reference.seqs if seq.status == "finished"]
     computed = sum(work.num_new for step in reference.steps for work in step.works)
-    needed = sum(seq.request.num_total_tokens - 1 + seq.num_recomputed_tokens for seq in done)
-    assert computed == needed
+    assert computed == sum(seq.computed + seq.num_recomputed_tokens for seq in reference.seqs)
+    for seq in reference.seqs:
+        if seq.is_done:
+            assert seq.computed == seq.request.num_total_tokens - 1
 
 
 @run_briefly
-@given(cases())
+@given(client_cases())
+def test_clients_keep_to_their_plan(case):
+    """Nobody is present longer than the patience he was given, nor tries more often than his retries allow, and he is
+    away between two attempts as long as his backoff says, to the least."""
+    plan, retry = case.clients, case.clients.retry
+    for ask in run(case).asks:
+        assert len(ask.attempts) <= (retry.max_attempts if retry else 1)
+        assert len(ask.absences) - (ask.status == "cancelled") <= len(ask.attempts) - 1 <= len(ask.absences)
+        assert ask.num_timed_out + ask.num_turned_away <= len(ask.attempts)
+        if plan.cancel_after_ns is not None and plan.cancel_after_ns[ask.id] != STAYS:
+            assert ask.end_ns <= ask.arrival_ns + plan.cancel_after_ns[ask.id]
+        if plan.timeout_ns is not None:
+            assert ask.end_ns - ask.attempts[-1].arrival_ns <= plan.timeout_ns or ask.status == "cancelled"
+        for i, (left_ns, back_ns) in enumerate(ask.absences):
+            ceiling = min(retry.max_backoff_ns, retry.backoff_ns * retry.multiplier**i)
+            assert back_ns - left_ns <= max(case.settings.retry_after_ns, ceiling + 1)
+
+
+@run_briefly
+@given(client_cases())
+def test_littles_law(case):
+    """INV-8: at the begin of each step as many are waiting and running as have arrived, have not ended, and do not back
+    off."""
+    reference = run(case)
+    for step in reference.steps:
+        now, present = step.begin_ns, 0
+        for ask in reference.asks:
+            away = any(left <= now < back for left, back in ask.absences)
+            present += ask.arrival_ns <= now < ask.end_ns and not away
+        assert step.num_waiting + step.num_running == present
+
+
+@run_briefly
+@given(client_cases())
+def test_a_closed_loop_never_has_more_in_the_system_than_clients(case):
+    """Each client waits for its answer: at most ``concurrency`` are present, and rows are sent in order."""
+    if case.clients.concurrency is None:
+        return
+    reference = run(case)
+    assert all(step.num_waiting + step.num_running <= case.clients.concurrency for step in reference.steps)
+    if case.clients.think_ns is None:
+        arrivals = [ask.arrival_ns for ask in reference.asks]
+        assert arrivals == sorted(arrivals)
+
+
+@run_briefly
+@given(client_cases())
 def test_limits_hold_in_every_step_and_the_cache_is_empty_at_the_end(case):
     """INV-2, INV-6: rows and tokens under their limits, reserved under capacity, everything given back."""
     reference, s = run(case), case.settings
@@ -59,7 +109,7 @@ def test_limits_hold_in_every_step_and_the_cache_is_empty_at_the_end(case):
 
 
 @run_briefly
-@given(cases())
+@given(client_cases())
 def test_steps_follow_each_other_and_repeat_only_the_same_work(case):
     """INV-3: no step begins before the last one ended; a repeat is the same sequences with the same new tokens."""
     steps = run(case).steps
@@ -72,7 +122,7 @@ def test_steps_follow_each_other_and_repeat_only_the_same_work(case):
 
 
 @run_briefly
-@given(cases())
+@given(client_cases())
 def test_each_step_takes_its_plain_duration(case):
     """The clock rule never drifts: a step lasts its model's plain seconds (plus its swaps) to 2 ns."""
     for step in run(case).steps:

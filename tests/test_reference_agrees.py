@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 
-from simserve.records import FINISHED, REJECTED, Records, itl_bin
+from simserve.records import Records, RequestRecords, itl_bin
 from simserve.step_time.stretch import NS_PER_S
 from tests.builders import run_engine, skewed64
 from tests.reference import Reference
-from tests.reference_types import Seq, Settings, Step
+from tests.reference_clients import Ask
+from tests.reference_types import Settings, Step
 from tests.step_times import ConstantStepTime
 from tests.strategies import ALLOCATORS, MS, POLICIES, Case, cases, table_of
 
@@ -47,19 +48,20 @@ NO_ROOM_TO_DECODE = Case(
 )
 
 
-def expected_row(seq: Seq) -> tuple[int, ...]:
-    status = FINISHED if seq.status == "finished" else REJECTED
+def expected_row(ask: Ask) -> tuple[int, ...]:
+    seq = ask.attempts[-1]
+    status = RequestRecords.STATUSES.index(ask.status)
     first, last = (seq.token_ns[0], seq.token_ns[-1]) if seq.token_ns else (-1, -1)
     emitted, counts = len(seq.token_ns), (seq.num_preemptions, seq.num_recomputed_tokens)
-    return (status, seq.first_scheduled_ns, first, last, seq.end_ns, emitted, *counts)
+    return (status, seq.first_scheduled_ns, first, last, ask.end_ns, emitted, *counts)
 
 
 def assert_requests_agree(records: Records, reference: Reference) -> None:
     requests = records.requests
     columns = [getattr(requests, name) for name in (*COLUMNS, "num_preemptions", "num_recomputed_tokens")]
-    for seq in reference.seqs:
-        assert tuple(int(column[seq.id]) for column in columns) == expected_row(seq), f"request {seq.id}"
-        assert (seq.id in requests.reject_reason) == (seq.status == "rejected")
+    for ask in reference.asks:
+        assert tuple(int(column[ask.id]) for column in columns) == expected_row(ask), f"request {ask.id}"
+        assert (ask.id in requests.reject_reason) == (ask.status == "rejected")
 
 
 def assert_totals_agree(records: Records, reference: Reference) -> None:
