@@ -1,0 +1,53 @@
+"""Where a curve that was simulated at a few loads crosses its limit."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from simserve.knee.bootstrap import bootstrap_interval
+from simserve.sweep.intervals import Interval
+
+FloatArray = npt.NDArray[np.float64]
+NUM_DRAWS = 400
+NUM_GRID_POINTS = 1001
+
+
+def pooled_root(loads: FloatArray, used: FloatArray, top: float, seed: int) -> Interval:
+    """The load at which the mean over replications of the used share of the limit is 1, with a 95 % interval.
+
+    ``used`` has a row per replication and a column per load (ascending). The root is that of the mean curve, and
+    replications are resampled to see how it moves: the mean of each replication's own root would be too low or too
+    high, for the curve bends (see ``simserve.knee.bootstrap``). The interval ends at ``top`` at the latest.
+    """
+    found = bootstrap_interval(used, lambda mean: crossing(loads, mean), seed, NUM_DRAWS, (0.0, top))
+    value = found["value"]
+    return {**found, "value": None if value is None else min(value, top)}
+
+
+def crossing(loads: FloatArray, used: FloatArray) -> float:
+    """The load where ``used`` crosses 1: a monotone cubic (PCHIP) of log used over log load, after noise that falls is
+    evened out; outside the loads it goes on straight, by the mean slope of the whole."""
+    from scipy.interpolate import PchipInterpolator
+
+    x, y = np.log(loads), _ascending(np.log(used))
+    slope = max((y[-1] - y[0]) / (x[-1] - x[0]), 1e-3)
+    for edge in (0, -1):
+        if (y[edge] > 0) == (edge == 0):
+            beyond = x[edge] - y[edge] / slope
+            return float(np.exp(np.clip(beyond, x[0] - (x[-1] - x[0]), x[-1] + (x[-1] - x[0]))))
+    fine = np.linspace(x[0], x[-1], NUM_GRID_POINTS)
+    values = PchipInterpolator(x, y)(fine)
+    after = int(np.searchsorted(values, 0.0, side="right"))
+    if after >= len(fine):
+        return float(loads[-1])
+    low, high = values[after - 1], values[after]
+    share = -low / (high - low) if high > low else 0.0
+    return float(np.exp(fine[after - 1] + share * (fine[after] - fine[after - 1])))
+
+
+def _ascending(values: FloatArray) -> FloatArray:
+    """The mean of the smallest curve above and the largest below that never fall; a rising curve is left as it is."""
+    above = np.maximum.accumulate(values)
+    below = np.minimum.accumulate(values[::-1])[::-1]
+    return np.asarray((above + below) / 2, np.float64)

@@ -1,0 +1,133 @@
+"""SLOs as people type them: ``ttft_p99=1s``, ``tpot_mean=50ms``, ``attainment=99%``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from simserve.errors import InputError
+from simserve.scenario.messages import did_you_mean, printable, shown
+
+LATENCIES = ("ttft", "tpot", "itl", "e2e", "queue_time")
+STATISTICS = ("mean", "p50", "p90", "p95", "p99")
+ATTAINMENT = "attainment"
+EXAMPLE = "such as ttft_p99=1s, tpot_mean=50ms or attainment=99%"
+WORST = 1e3  # what a figure that is infinite counts as, in units of its limit, so that means of it exist
+LEAST = 1e-6
+
+_SECONDS = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "min": 60.0}
+_VALUE = re.compile(r"\s*(\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+)\s*([a-zµ%]*)\s*")
+
+
+class SloError(InputError):
+    """An SLO that cannot be understood, or that the scenario gives nothing to hold against."""
+
+
+class SloTargets(Protocol):
+    """A scenario's own ``slo:``: seconds, or null."""
+
+    @property
+    def ttft_s(self) -> float | None: ...
+    @property
+    def tpot_s(self) -> float | None: ...
+    @property
+    def e2e_s(self) -> float | None: ...
+
+
+@dataclass(frozen=True)
+class Slo:
+    """One limit. ``metric`` is dotted, as in the measures of a run (``ttft_s.p99``, ``slo_attainment``); ``limit`` is
+    in seconds, or a share that must be reached; ``text`` is what the user would type."""
+
+    metric: str
+    limit: float
+    text: str
+
+    def ratio(self, measures: Mapping[str, Any]) -> float:
+        """How much of the limit a run uses: at most 1 when it holds the SLO, between ``LEAST`` and ``WORST``.
+
+        Requests that were never answered are infinitely late, so a quantile that reaches them is; the same holds for
+        a run that was stopped because its backlog grew. Attainment uses the share that may fail: (1 − attained) /
+        (1 − wanted). A run with nothing to measure (TPOT of answers of one token) holds the SLO.
+        """
+        used = self._used(measures)
+        return WORST if used is None else min(WORST, max(LEAST, used))
+
+    def _used(self, measures: Mapping[str, Any]) -> float | None:
+        if (measures.get("backlog") or {}).get("stopped_early"):
+            return None
+        if self.metric == "slo_attainment":
+            attained = measures.get("slo_attainment")
+            return None if attained is None else (1 - attained) / (1 - self.limit)
+        name, _, statistic = self.metric.partition(".")
+        answered = (measures.get(name) or {}).get(statistic)
+        late = measures.get("slo_quantiles", {}).get(name, {})
+        if statistic in late and late[statistic] is None:
+            return None if measures.get("unanswered_share") else 0.0
+        value = late.get(statistic, answered)
+        if value is None:
+            return None if measures.get("num_finished") == 0 else 0.0
+        return float(value) / self.limit
+
+
+def parse_slo(text: str) -> Slo:
+    """The SLO of ``METRIC=VALUE``; a bare number is seconds. Raises SloError, one sentence with the remedy."""
+    name, equals, value = (part.strip() for part in text.partition("="))
+    where = printable(f"--slo {text}")
+    if not equals or not name or not value:
+        raise SloError(f"{where}: must have the form METRIC=VALUE, {EXAMPLE}")
+    if name in (ATTAINMENT, "slo_attainment"):
+        return Slo("slo_attainment", _share(value, where), f"{ATTAINMENT}={value}")
+    latency, _, statistic = name.replace("_s.", "_").rpartition("_")
+    if latency not in LATENCIES or statistic not in STATISTICS:
+        known = [f"{each}_{stat}" for each in LATENCIES for stat in STATISTICS]
+        raise SloError(f"{where}: unknown metric {shown(name)}; {did_you_mean(name, [*known, ATTAINMENT])}")
+    return Slo(f"{latency}_s.{statistic}", _seconds(value, where), f"{latency}_{statistic}={value}")
+
+
+def parse_slos(texts: Sequence[str], targets: SloTargets) -> tuple[tuple[Slo, ...], str | None]:
+    """The SLOs to hold, and a note when they are the scenario's own, which count at p99. Raises SloError when neither
+    the command nor the scenario names any, when one metric stands twice, or when attainment has nothing to attain."""
+    own = {name: limit for name in ("ttft_s", "tpot_s", "e2e_s") if (limit := getattr(targets, name)) is not None}
+    if not texts:
+        if not own:
+            raise SloError(f"--slo: must be given where the scenario has no slo: of its own, {EXAMPLE}")
+        slos = [Slo(f"{name}.p99", limit, f"{name.removesuffix('_s')}_p99={limit:g}s") for name, limit in own.items()]
+        return tuple(slos), f"no --slo: the scenario's own, held at p99 ({', '.join(slo.text for slo in slos)})"
+    slos = [parse_slo(text) for text in texts]
+    metrics = [slo.metric for slo in slos]
+    for slo in slos:
+        if metrics.count(slo.metric) > 1:
+            raise SloError(printable(f"--slo {slo.text}: must name each metric once; give only the strictest"))
+        if slo.metric == "slo_attainment" and not own:
+            raise SloError(printable(f"--slo {slo.text}: needs the scenario's slo: to attain; give slo: {{ttft_s: …}}"))
+    return tuple(slos), None
+
+
+def used_share(slos: Sequence[Slo], runs: Sequence[Mapping[str, Any]]) -> tuple[float, Slo]:
+    """The largest over SLOs of (mean over runs of figure / limit), and the SLO that it is of."""
+    means = [(sum(slo.ratio(run) for run in runs) / len(runs), i) for i, slo in enumerate(slos)]
+    largest, i = max(means, key=lambda pair: (pair[0], -pair[1]))
+    return largest, slos[i]
+
+
+def _seconds(value: str, where: str) -> float:
+    match = _VALUE.fullmatch(value)
+    if match is None or match[2] not in _SECONDS:
+        raise SloError(f"{where}: must be a time such as 1s, 50ms or 0.05 (seconds) (got {shown(value)})")
+    seconds = float(match[1]) * _SECONDS[match[2]]
+    if not 1e-9 <= seconds <= 1e9:
+        raise SloError(f"{where}: must be between 1 ns and 10⁹ s (got {shown(value)})")
+    return seconds
+
+
+def _share(value: str, where: str) -> float:
+    match = _VALUE.fullmatch(value)
+    if match is None or match[2] not in ("", "%"):
+        raise SloError(f"{where}: must be a share such as 99% or 0.99 (got {shown(value)})")
+    share = float(match[1]) / (100.0 if match[2] else 1.0)
+    if not 0 < share < 1:
+        raise SloError(f"{where}: must be above 0 and below 100% (got {shown(value)}); 99.9% is nearly all")
+    return share

@@ -1,0 +1,82 @@
+"""Where a latency curve turns up: Kneedle on the mean curve, and how sure the replications are of it.
+
+Kneedle (Satopää, Albrecht, Irwin and Raghavan, "Finding a 'Kneedle' in a Haystack", ICDCSW 2011) takes the point that
+lies farthest below the chord of the normalised curve. That point moves with the range that is looked at, so the range
+is part of the definition: here 5 % to 95 % of the saturation rate. For M/M/1 the sojourn time is proportional to
+1 / (1 − ρ); its tangent is parallel to the chord over [a, b] where 1 / (1 − ρ)² = 1 / ((1 − a)(1 − b)), so the knee is
+at 1 − ρ = sqrt((1 − a)(1 − b)), which for the range above is ρ = 0.782, whatever the service time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from simserve.knee.bootstrap import bootstrap_interval, without_interval
+from simserve.sweep.intervals import Interval
+
+FloatArray = npt.NDArray[np.float64]
+RANGE = (0.05, 0.95)  # of the saturation rate
+NUM_GRID_POINTS = 901  # the knee is found to a thousandth of the range
+NUM_DRAWS = 400
+MIN_DEPTH = 0.01  # of the rise: a curve that leaves its chord by less is straight
+
+
+def curve_knee(
+    loads: Sequence[float],
+    latencies_by_replication: Sequence[Sequence[float | None]],
+    low: float | None = None,
+    high: float | None = None,
+    seed: int = 0,
+) -> Interval:
+    """The knee of latency over load, in units of load, with a 95 % interval by bootstrap over replications.
+
+    ``latencies_by_replication`` has a row per replication and a latency (seconds, or null) per load; a load where some
+    replication has none is left out. ``low`` and ``high`` bound the range (by default that of the loads). The value is
+    null where there is no knee: fewer than four loads in range, or a curve that never bends upwards.
+    """
+    x, rows = _complete(loads, latencies_by_replication)
+    begin, end = (x[0] if low is None else low, x[-1] if high is None else high) if len(x) else (0.0, 0.0)
+    if len(x) < 4 or not begin < end:
+        return without_interval(None, len(rows))
+    return bootstrap_interval(rows, lambda mean: _knee(x, mean, begin, end), seed, NUM_DRAWS, (begin, end))
+
+
+def smooth(loads: FloatArray, values: FloatArray, at: FloatArray) -> FloatArray:
+    """``values`` > 0 at other loads: a monotone cubic (PCHIP) of their logarithm, which follows a curve that grows a
+    hundredfold; held constant outside."""
+    from scipy.interpolate import PchipInterpolator
+
+    inside = np.clip(at, loads[0], loads[-1])
+    return np.asarray(np.exp(PchipInterpolator(loads, np.log(np.maximum(values, 1e-12)))(inside)), np.float64)
+
+
+def _knee(loads: FloatArray, latencies: FloatArray, begin: float, end: float) -> float | None:
+    """The deepest of Kneedle's knees. (Its own choice is the first, which on a noisy curve is a ripple.)"""
+    from kneed import KneeLocator
+
+    x = np.linspace(begin, end, NUM_GRID_POINTS)
+    y = smooth(loads, latencies, x)
+    if not y[-1] > y[0] * (1 + 1e-9):
+        return None
+    found = KneeLocator(x, y, S=1.0, curve="convex", direction="increasing")
+    if not found.all_knees:
+        return None
+    knees = np.array([float(knee) for knee in found.all_knees])
+    below_chord = y[0] + (y[-1] - y[0]) * (knees - begin) / (end - begin) - np.interp(knees, x, y)
+    deepest = int(below_chord.argmax())
+    return float(knees[deepest]) if below_chord[deepest] > MIN_DEPTH * (y[-1] - y[0]) else None
+
+
+def _complete(
+    loads: Sequence[float], latencies: Sequence[Sequence[float | None]]
+) -> tuple[FloatArray, FloatArray]:
+    """Loads in ascending order at which every replication has a latency, and those latencies."""
+    rows = np.array([[np.nan if v is None else v for v in row] for row in latencies], np.float64)
+    rows = rows.reshape(len(latencies), len(loads))
+    x, first = np.unique(np.asarray(loads, np.float64), return_index=True)
+    rows = rows[:, first]
+    there = np.isfinite(rows).all(axis=0)
+    return x[there], rows[:, there]
