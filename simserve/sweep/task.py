@@ -1,0 +1,98 @@
+"""One unit of work of a study: every variant of one setting on one workload. Small, picklable, known by its key."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import simserve
+from simserve.errors import InputError
+from simserve.scenario import Scenario, parse_scenario
+from simserve.step_time.profile_schema import load_profile
+
+Measures = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Task:
+    """A simulation to run: the scenario's plain ``data`` with every override and setting applied and no ``sweep`` key.
+
+    ``seed`` stands for the scenario's own, so that replication r meets the same requests at every setting and in every
+    variant (common random numbers). ``calibration_draw`` numbers a bootstrap draw of measured step times; None takes
+    them as measured. No ``variants`` means all. ``warmup`` is "auto" or a share of the requests to cut. ``stop_early``
+    ends a run whose backlog is proved to grow. ``source`` and ``base_dir`` serve messages and relative paths.
+    """
+
+    data: Mapping[str, Any]
+    source: str
+    base_dir: str
+    seed: int
+    calibration_draw: int | None = None
+    variants: tuple[str, ...] = ()
+    warmup: str | float = "auto"
+    stop_early: bool = True
+
+    def scenario(self) -> Scenario:
+        """The validated scenario of this task. Raises ScenarioError."""
+        return parse_scenario({**self.data, "seed": self.seed}, self.source, Path(self.base_dir))
+
+    def key(self) -> str:
+        """SHA-256 of all that the results depend on: the data, the content of the files it names, and the version of
+        simserve. Where those files lie does not matter. Raises InputError when one cannot be read."""
+        content = {
+            "data": {**self.data, "seed": self.seed},
+            "files": sorted(_digests(self.data, Path(self.base_dir))),
+            "calibration_draw": self.calibration_draw,
+            "variants": self.variants,
+            "warmup": self.warmup,
+            "stop_early": self.stop_early,
+            "version": simserve.__version__,
+        }
+        return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def run_task(task: Task) -> dict[str, Measures]:
+    """Simulate and measure every variant of a task; by variant. Raises InputError when some input is wrong."""
+    from simserve.sweep.one_run import measured_variants
+
+    return measured_variants(task)
+
+
+def _digests(data: Mapping[str, Any], base_dir: Path) -> Iterator[str]:
+    """Digests of the profiles, traces and model files that a scenario and its variants name."""
+    overrides = data.get("variants") or {}
+    for section in (data, *(each for each in overrides.values() if isinstance(each, Mapping))):
+        profile = _at(section, "step_time", "profile")
+        if isinstance(profile, str):
+            located = base_dir / profile
+            yield load_profile(located if "/" in profile or profile.endswith(".json") else profile).digest
+        for path in (_at(section, "workload", "trace"), section.get("model")):
+            if isinstance(path, str) and (base_dir / path).is_file():
+                yield file_digest(base_dir / path)
+
+
+def _at(section: Mapping[str, Any], *keys: str) -> object:
+    value: object = section
+    for key in keys:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file's content, read once while the file stays as it is. Raises InputError."""
+    try:
+        stat = path.stat()
+        return _digest_of(path, stat.st_mtime_ns, stat.st_size)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({(error.strerror or str(error)).lower()})") from None
+
+
+@lru_cache(maxsize=64)
+def _digest_of(path: Path, mtime_ns: int, size: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
