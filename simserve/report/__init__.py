@@ -1,4 +1,4 @@
-"""A run, or a calibration, as one self-contained HTML file: data -> Altair charts -> page.
+"""A run, a calibration or a study of many runs as one self-contained HTML file: data -> Altair charts -> page.
 
 Altair and Jinja are imported when a report is asked for, so that importing this package costs nothing.
 """
@@ -14,7 +14,14 @@ if TYPE_CHECKING:
     from simserve.step_time.chapters_schema import Chapters
     from simserve.step_time.profile_schema import Profile
 
-__all__ = ["render_calibration", "render_report", "report_on_profile"]
+__all__ = [
+    "render_calibration",
+    "render_capacity",
+    "render_knee",
+    "render_report",
+    "render_sweep",
+    "report_on_profile",
+]
 
 
 def render_report(result: RunResult, manifest: Mapping[str, Any], path: Path) -> None:
@@ -53,3 +60,40 @@ def report_on_profile(name_or_path: str | Path, path: Path | None = None) -> Pat
     from simserve.report.calibration import report_on_profile as write
 
     return write(name_or_path, path)
+
+
+def render_sweep(document: Mapping[str, Any], manifest: Mapping[str, Any], path: Path) -> None:
+    """Write the page of a sweep to ``path``: throughput-latency curves with intervals and knees, every measure over the
+    load, and the best trade-offs. ``document`` is what ``sweep.json`` holds; a click on a point opens the run's report
+    where the document names one, relative to the page. Under about 4 MB however many points.
+
+    Raises:
+        OutputError: the file cannot be written.
+    """
+    from simserve.report.sweep_page import write_sweep_page
+
+    write_sweep_page(document, manifest, path)
+
+
+def render_knee(document: Mapping[str, Any], manifest: Mapping[str, Any], path: Path) -> None:
+    """Write the page of a search for the knee to ``path``: per variant the curve with its saturation rate, load knee
+    and batch knee. ``document`` is what ``knee.json`` holds.
+
+    Raises:
+        OutputError: the file cannot be written.
+    """
+    from simserve.report.knee_page import write_knee_page
+
+    write_knee_page(document, manifest, path)
+
+
+def render_capacity(document: Mapping[str, Any], manifest: Mapping[str, Any], path: Path) -> None:
+    """Write the page of a search for capacity to ``path``: what each variant and setting carries within the SLOs, what
+    limits it, and what a target rate needs and costs. ``document`` is what ``capacity.json`` holds.
+
+    Raises:
+        OutputError: the file cannot be written.
+    """
+    from simserve.report.capacity_page import write_capacity_page
+
+    write_capacity_page(document, manifest, path)

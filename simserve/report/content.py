@@ -10,6 +10,7 @@ from simserve.metrics import timeline
 from simserve.report.aggregate import group_reasons
 from simserve.report.cache import cache_figures
 from simserve.report.comparison import MeasureRow, all_rows, key_rows
+from simserve.report.controls import Control
 from simserve.report.figure import Figure, Legend, Table
 from simserve.report.headline import Badge, badges, headline, source_sentence
 from simserve.report.latency import latency_figures
@@ -40,6 +41,7 @@ class Section:
     notes: tuple[str, ...] = ()
     narrow: bool = False
     folded: bool = False  # the table is long and waits behind a click
+    controls: tuple[Control, ...] = ()  # choices that all of its charts follow
 
 
 @dataclass(frozen=True)
@@ -76,8 +78,8 @@ def page_content(result: RunResult, manifest: Mapping[str, Any]) -> Content:
         key_rows=key_rows(summaries, has_slo),
         all_rows=all_rows(summaries, has_slo),
         sections=[section for section in _sections(result) if section.figures or section.table or section.notes],
-        provenance=[(name, text) for name, text in _flat(manifest) if "." not in name],
-        manifest=[(name, text) for name, text in _flat(manifest) if "." in name],
+        provenance=[(name, text) for name, text in flat(manifest) if "." not in name],
+        manifest=[(name, text) for name, text in flat(manifest) if "." in name],
     )
 
 
@@ -168,11 +170,11 @@ def _refused(result: RunResult) -> Section:
     return Section("rejected", "Requests turned away", _INTRO["rejected"], table=table)
 
 
-def _flat(value: object, path: str = "") -> Iterator[tuple[str, str]]:
-    """Leaves of the manifest as (dotted path, text)."""
+def flat(value: object, path: str = "") -> Iterator[tuple[str, str]]:
+    """Leaves of a manifest as (dotted path, text)."""
     if isinstance(value, Mapping) and value:
         for key, child in value.items():
-            yield from _flat(child, f"{path}.{key}" if path else str(key))
+            yield from flat(child, f"{path}.{key}" if path else str(key))
     elif isinstance(value, list | tuple):
         yield path, ", ".join(map(str, value)) or "–"
     else:

@@ -20,6 +20,7 @@ from markupsafe import Markup
 from simserve.errors import OutputError
 from simserve.report.cache import PARTS
 from simserve.report.content import Section, page_content
+from simserve.report.controls import for_script
 from simserve.report.slots import FILLS
 from simserve.report.style import vega_config
 
@@ -56,10 +57,16 @@ def render_page(result: RunResult, manifest: Mapping[str, Any]) -> str:
     )
 
 
-def render_template(template: str, sections: Sequence[Section], **variables: object) -> str:
+def render_template(
+    template: str, sections: Sequence[Section], tables: Mapping[str, Any] | None = None, **variables: object
+) -> str:
     """A page of this house: the style sheet, one copy of Vega, the charts of ``sections``, and the policy that lets
-    nothing else in. ``variables`` are what the template names."""
+    nothing else in. ``tables`` are data that charts share, by name, in columns; ``variables`` are what the template
+    names."""
     specs = {figure.id: figure.spec for section in sections for figure in section.figures}
+    charts: dict[str, Any] = {"config": vega_config(), "specs": specs}
+    controls = {section.id: for_script(section.controls) for section in sections if section.controls}
+    charts |= {key: value for key, value in (("tables", tables), ("controls", controls)) if value}
     scripts = [_inline(vega_bundle()), _inline((_HERE / "page.js").read_text(encoding="utf-8"))]
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_HERE), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
@@ -69,7 +76,7 @@ def render_template(template: str, sections: Sequence[Section], **variables: obj
         parts=PARTS,
         slot_fills=FILLS,
         style=Markup((_HERE / "page.css").read_text(encoding="utf-8")),
-        charts=script_json({"config": vega_config(), "specs": specs}),
+        charts=script_json(charts),
         scripts=[Markup(script) for script in scripts],
         policy=content_security_policy(scripts),
     )

@@ -1,0 +1,111 @@
+"""A comparison in words: what a measure is called, how its value and its ratio are printed, what a verdict says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from simserve.report.words import NBSP, NOTHING, count, duration, number, plural, share, times
+
+VERDICTS = {
+    "better": "B is better",
+    "worse": "B is worse",
+    "different": "differs",
+    "unclear": "no clear difference",
+    "same": "the same",
+}
+_LABELS = {
+    "output_tokens_per_s": "output tokens/s",
+    "total_tokens_per_s": "total tokens/s",
+    "requests_per_s": "requests/s",
+    "goodput_rps": "goodput, requests/s",
+    "makespan_s": "makespan",
+    "mean_batch_size": "batch size, mean",
+    "busy_share": "busy",
+    "num_preemptions": "preemptions",
+    "kv_cache.mean_used": "cache filled, mean",
+}
+_LATENCIES = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "E2E", "queue_time_s": "queue time", "itl_s": "ITL"}
+MAX_VALUE = 60  # characters of a value in a list of differences
+
+
+def label(name: str) -> str:
+    """The words for a dotted measure: ``TTFT, p99``."""
+    latency, _, statistic = name.partition(".")
+    return f"{_LATENCIES[latency]}, {statistic}" if latency in _LATENCIES else _LABELS.get(name, name)
+
+
+def value_text(name: str, value: float | None) -> str:
+    """A measure's value with its unit."""
+    if name.partition(".")[0] in _LATENCIES or name == "makespan_s":
+        return duration(value)
+    if name.endswith(("_share", "_used")):
+        return share(value)
+    return count(value) if name.startswith("num_") else number(value)
+
+
+def ratio_text(metric: Mapping[str, Any]) -> str:
+    """The ratio B/A: ``1.62×``."""
+    return times(metric["ratio"])
+
+
+def interval_text(metric: Mapping[str, Any]) -> str:
+    """Its bounds: ``1.58 to 1.66×``; a bound that does not exist is said so; a dash where there is no interval."""
+    low, high = metric["low"], metric["high"]
+    if low is None and high is None:
+        return NOTHING
+    first = times(low).removesuffix("×") if low is not None else "0"
+    return f"{first} to {times(high)}" if high is not None else f"{first}× or more"
+
+
+def verdict_text(metric: Mapping[str, Any]) -> str:
+    """What the interval says, in words; empty where there is none."""
+    return VERDICTS.get(str(metric["verdict"]), "")
+
+
+def value_of_key(difference: Mapping[str, Any], side: str) -> str:
+    """One side of a difference, long ones abridged; ``not there`` where a side lacks the key."""
+    if side not in difference:
+        return "not there"
+    value = difference[side]
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = ", ".join(map(str, value)) or "none" if isinstance(value, list) else str(value)
+    if len(text) <= MAX_VALUE:
+        return text
+    ending = f" ({plural(len(value), 'value')})" if isinstance(value, list) else ""
+    return f"{text[: MAX_VALUE - 1]}…{ending}"
+
+
+def pair_name(pair: Mapping[str, Any]) -> str:
+    """``continuous``, or ``static → continuous`` where the names differ."""
+    first, second = str(pair["variant_a"]), str(pair["variant_b"])
+    return first if first == second else f"{first} → {second}"
+
+
+def method_text(pair: Mapping[str, Any]) -> str:
+    """How the intervals of a pair came about."""
+    blocks = pair["block_requests"]
+    if pair["same_requests"]:
+        return f"Both met the same requests, so both are resampled together, in blocks of {blocks['a']:,}{NBSP}requests."
+    return (
+        "The requests differ in number, arrival or length, so each run is resampled by itself, in blocks of "
+        f"{blocks['a']:,} (A) and {blocks['b']:,}{NBSP}requests (B)."
+    )
+
+
+def unanswered_text(pair: Mapping[str, Any]) -> str:
+    """A warning where requests were left unanswered: latencies do not count them."""
+    left = {side: _unanswered(pair["statuses"][side]) for side in ("a", "b")}
+    if not any(left.values()):
+        return ""
+    return (
+        f"{pair_name(pair)}: A left {plural(left['a'], 'request')} unanswered, B {left['b']:,}. Latencies are of finished "
+        "requests alone, so a run that turns away more can look faster."
+    )
+
+
+def _unanswered(statuses: Mapping[str, int]) -> int:
+    return sum(statuses.values()) - statuses.get("finished", 0)

@@ -1,0 +1,163 @@
+"""Charts of studies as Vega-Lite: curves with intervals, dots with ranges, the Pareto front. Rows come from the page's
+own tables ``points`` and ``knees``, which it holds once for all charts.
+
+Axes are ``study_dims.Dim``: true ones, or the places of a control. Specifications are written as they are embedded,
+without Altair, which would take a control's places for mistakes; the tests check the filled ones against the schema."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from simserve.report.study_dims import Dim, Spec, position, tip, valid, word_tip
+from simserve.report.style import VariantStyle
+
+POINTS, KNEES = {"name": "points"}, {"name": "knees"}
+Group = int | str  # of settings: a number, or the place of a control
+
+
+def trade_off(x: Dim, y: Dim, styles: Sequence[VariantStyle], group: Group, crowded: bool = False) -> Spec:
+    """Curves in the order of load, with error bars of ``y``, hollow points where the backlog grows, and the knees."""
+    drawn = [_in_group(group), valid(y["field"]), valid(x["field"])]
+    place = {"x": position(x), "y": position(y, grid=True)}
+    bars = {
+        "transform": [*drawn, valid(y["low"])],
+        "mark": {"type": "rule", "strokeWidth": 1.5, "opacity": 0.55},
+        "encoding": {**place, "y": position(y, "low", True), "y2": {"field": y["high"]}, "color": by_variant(styles)},
+    }
+    layers = [bars, _lines(drawn, place, styles), _dots(drawn, place, styles, 18 if crowded else 55), _knees(place)]
+    layers[-1]["transform"] = drawn
+    layers.append(_targets([*drawn, _intervals(y)], place, [tip(x), tip(y)]))
+    return _finished(layers, 300)
+
+
+def against_load(load: Dim, y: Dim, styles: Sequence[VariantStyle], group: Group, crowded: bool = False) -> Spec:
+    """Curves over the load with their 95 % bands, hollow points where the backlog grows, and a rule at each knee."""
+    drawn = [_in_group(group), valid(y["field"])]
+    place = {"x": position(load), "y": position(y, grid=True)}
+    band = {
+        "transform": [*drawn, valid(y["low"])],
+        "mark": {"type": "area", "opacity": 0.16},
+        "encoding": {**place, "y": position(y, "low", True), "y2": {"field": y["high"]}, "color": by_variant(styles)},
+    }
+    rules = {
+        "data": KNEES,
+        "transform": [_in_group(group)],
+        "mark": {"type": "rule", "strokeWidth": 1.5, "opacity": 0.8},
+        "encoding": {"x": place["x"], "color": by_variant(styles), "strokeDash": _dashes(styles)},
+    }
+    layers = [band, rules, _lines(drawn, place, styles), _dots(drawn, place, styles, 14 if crowded else 34)]
+    layers.append(_targets([*drawn, _intervals(y)], place, [tip(load), tip(y)]))
+    return _finished(layers, 230)
+
+
+def front(x: Dim, y: Dim, styles: Sequence[VariantStyle]) -> Spec:
+    """Every point by what it gives and what it costs: those that no other beats stand out and are joined."""
+    drawn = [valid(y["field"]), valid(x["field"])]
+    place = {"x": position(x), "y": position(y, grid=True)}
+    best = {"filter": "datum.p"}
+    line = {
+        "transform": [*drawn, best],
+        "mark": {"type": "line", "color": "var(--ink-soft)", "strokeWidth": 1.5, "interpolate": "step-before"},
+        "encoding": {**place, "order": {"field": x["field"], "type": "quantitative"}},
+    }
+    faint = _dots([*drawn, {"filter": "!datum.p"}], place, styles, 28)
+    faint["mark"]["opacity"] = 0.3
+    layers = [line, faint, _dots([*drawn, best], place, styles, 75)]
+    layers.append(_targets([*drawn, _intervals(y)], place, [tip(x), tip(y)]))
+    return _finished(layers, 320)
+
+
+def dots_and_ranges(x: Dim, rows: Sequence[str], styles: Sequence[VariantStyle], per_row: int) -> Spec:
+    """One line of dots with their intervals per setting, the variants side by side; what is not sustained is hollow."""
+    drawn = [valid(x["field"]), {"filter": {"field": "settings", "oneOf": list(rows)}}]
+    place = {"x": position(x, grid=True), "y": labels("settings", rows), "yOffset": _beside(styles)}
+    ranges = {
+        "transform": [*drawn, valid(x["low"])],
+        "mark": {"type": "rule", "strokeWidth": 2, "opacity": 0.6},
+        "encoding": {**place, "x": position(x, "low", True), "x2": {"field": x["high"]}, "color": by_variant(styles)},
+    }
+    layers = [ranges, _dots(drawn, place, styles, 60), _targets([*drawn, _intervals(x)], place, [tip(x)])]
+    return _finished(layers, 45 + len(rows) * max(24, 13 * per_row))
+
+
+def labels(field: str, order: Sequence[str]) -> Spec:
+    """A vertical axis of names in a given order."""
+    axis = {"title": None, "grid": False, "domain": False, "ticks": False, "labelLimit": 220, "labelOverlap": False}
+    return {"field": field, "type": "nominal", "sort": list(order), "axis": axis}
+
+
+def by_variant(styles: Sequence[VariantStyle]) -> Spec:
+    """Each variant's own colour."""
+    scale = {"domain": [style.key for style in styles], "range": [style.color for style in styles]}
+    return {"field": "v", "type": "nominal", "scale": scale, "legend": None}
+
+
+def _dashes(styles: Sequence[VariantStyle]) -> Spec:
+    scale = {"domain": [style.key for style in styles], "range": [list(style.dash) for style in styles]}
+    return {"field": "v", "type": "nominal", "scale": scale, "legend": None}
+
+
+def _beside(styles: Sequence[VariantStyle]) -> Spec:
+    return {"field": "v", "type": "nominal", "scale": {"domain": [style.key for style in styles], "paddingOuter": 0.6}}
+
+
+def _in_group(group: Group) -> Spec:
+    return {"filter": {"field": "s", "equal": group}}
+
+
+def _intervals(y: Dim) -> Spec:
+    return {"calculate": y["interval"], "as": "interval"}
+
+
+def _lines(drawn: Sequence[Spec], place: Spec, styles: Sequence[VariantStyle]) -> Spec:
+    return {
+        "transform": list(drawn),
+        "mark": {"type": "line", "strokeWidth": 2, "clip": True},
+        "encoding": {
+            **place,
+            "color": by_variant(styles),
+            "strokeDash": _dashes(styles),
+            "order": {"field": "load", "type": "quantitative"},
+        },
+    }
+
+
+def _dots(drawn: Sequence[Spec], place: Spec, styles: Sequence[VariantStyle], size: int) -> Spec:
+    color = by_variant(styles)
+    hollow = {"condition": {"test": "datum.g", "value": "var(--surface)"}, **color}
+    return {
+        "transform": list(drawn),
+        "mark": {"type": "point", "filled": True, "size": size, "strokeWidth": 1.5, "opacity": 1},
+        "encoding": {**place, "fill": hollow, "stroke": color},
+    }
+
+
+def _knees(place: Spec) -> Spec:
+    return {
+        "data": KNEES,
+        "mark": {
+            "type": "point",
+            "shape": "diamond",
+            "size": 190,
+            "filled": False,
+            "strokeWidth": 2.5,
+            "stroke": "var(--ink)",
+            "opacity": 1,
+        },
+        "encoding": {**place, "tooltip": [word_tip("variant", "knee of"), word_tip("at", "at")]},
+    }
+
+
+def _targets(drawn: Sequence[Spec], place: Spec, tips: Sequence[Spec]) -> Spec:
+    """Unseen and larger than the points: what the pointer meets."""
+    told = [word_tip("variant", "variant"), word_tip("settings", "settings"), *tips, word_tip("interval", "95 %")]
+    return {
+        "transform": [*drawn, {"calculate": "datum.r ? 'its report' : 'its command'", "as": "opens"}],
+        "mark": {"type": "point", "filled": True, "size": 200, "opacity": 0, "cursor": "pointer"},
+        "encoding": {**place, "tooltip": [*told, word_tip("state", "backlog"), word_tip("opens", "click opens")]},
+    }
+
+
+def _finished(layers: list[Spec], height: int) -> dict[str, Any]:
+    return {"width": "container", "height": height, "data": POINTS, "layer": layers}

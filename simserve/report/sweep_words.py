@@ -1,0 +1,125 @@
+"""A sweep's answer in words: which variant carries most, and where each curve breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from simserve.report.figure import Table
+from simserve.report.study_measures import interval_of, interval_text, measure_of
+from simserve.report.study_words import ALL_EQUAL
+from simserve.report.sweep_data import Point, SweepData
+from simserve.report.words import NOTHING, dig, joined, number, ratio, times
+
+THROUGHPUT = "output_tokens_per_s"
+MAX_ROWS = 60
+MAX_NAMED = 4
+
+
+def best_points(data: SweepData) -> dict[str, Point]:
+    """By variant, the point of the most output tokens/s among those whose backlog does not grow (among all of them
+    where each one's does); the variant that carries most comes first."""
+    found: dict[str, Point] = {}
+    for style in data.styles:
+        mine = [point for point in data.document["points"] if point["variant"] == style.name]
+        measured = [point for point in mine if _carried(point) is not None]
+        steady = [point for point in measured if not point["grows"]] or measured
+        if steady:
+            found[style.name] = max(steady, key=lambda point: _carried(point) or 0.0)
+    return dict(sorted(found.items(), key=lambda item: -(_carried(item[1]) or 0.0)))
+
+
+def sweep_headline(data: SweepData) -> str:
+    """One or two sentences: the best variant and its ratio to the next, then where curves break."""
+    best = best_points(data)
+    if not best:
+        return "No point of this sweep was measured."
+    (name, point), *others = best.items()
+    if all(p["grows"] for p in data.document["points"]):
+        first = f"Every point of this sweep has a growing backlog; {name} still gives the most"
+    else:
+        first = f"{name} carries the most"
+    first += f": {number(_carried(point))} output tokens/s{_where(data, point)}"
+    if others:
+        second, other = others[0]
+        gain = ratio(_carried(point), _carried(other))
+        first += f", {times(gain)} {second}" if gain is None or gain > 1.01 else f", no more than {second}"
+    broken = _breaks(data)
+    return first + "." + (f" {broken}" if broken else "")
+
+
+def curve_table(data: SweepData) -> Table:
+    """A row per curve: its knee, where its backlog grows, and what it carries before."""
+    throughput, latency, first = measure_of(THROUGHPUT), measure_of("e2e_s.mean"), measure_of("ttft_s.p99")
+    load = data.load
+    head = ("variant", "settings", f"knee, {load.label if load else 'load'}", "backlog grows from")
+    rows = []
+    for curve in data.document["curves"][:MAX_ROWS]:
+        points = [data.document["points"][index] for index in curve["points"]]
+        steady = [p for p in points if not p["grows"] and _carried(p) is not None]
+        top = max(steady, key=lambda p: _carried(p) or 0.0, default=None)
+        metrics = top["metrics"] if top else {}
+        knee = interval_text(curve["knee"], load) if load else NOTHING
+        from_ = dig(curve, "saturated_from")
+        rows.append(
+            (
+                curve["variant"],
+                data.curve_group(curve),
+                knee,
+                number(from_) if from_ is not None else "nowhere in this range",
+                *(interval_text(interval_of(metrics, m.path), m) for m in (throughput, latency, first)),
+            )
+        )
+    return Table((*head, f"most {throughput.label} before", "E2E mean there", "TTFT p99 there"), tuple(rows))
+
+
+def best_table(data: SweepData) -> Table:
+    """Without a load: the best settings of each variant."""
+    measures = [measure_of(path) for path in (THROUGHPUT, "ttft_s.p99", "e2e_s.mean")]
+    rows = [
+        (name, data.group_of(point), *(interval_text(interval_of(point["metrics"], m.path), m) for m in measures))
+        for name, point in best_points(data).items()
+    ]
+    return Table(("variant", "best settings", *(m.label for m in measures)), tuple(rows))
+
+
+def _breaks(data: SweepData) -> str:
+    """Where the curves of the best settings bend, and from where their backlog grows."""
+    if data.load is None:
+        return ""
+    texts = []
+    for name, point in list(best_points(data).items())[:MAX_NAMED]:
+        group = data.group_of(point)
+        curve = next((c for c in _curves(data, name) if data.curve_group(c) == group), None)
+        if curve is not None:
+            texts.append(f"{name} {_break(curve)}")
+    left = len(data.styles) - MAX_NAMED
+    more = f"; {left} other variants stand in the table" if left > 0 else ""
+    return f"Over {data.load.label}: {'; '.join(texts)}{more}." if texts else ""
+
+
+def _break(curve: Mapping[str, Any]) -> str:
+    knee, grows = curve["knee"] or {}, dig(curve, "saturated_from")
+    value, low, high = (dig(knee, key) for key in ("value", "low", "high"))
+    bounds = f" ({number(low)} to {number(high)})" if low is not None and high is not None else ""
+    parts = [f"turns up at {number(value)}{bounds}"] if value is not None else []
+    parts.append(f"its backlog grows from {number(grows)}" if grows is not None else "keeps up over the whole range")
+    return joined(parts)
+
+
+def _curves(data: SweepData, variant: str) -> Iterable[Mapping[str, Any]]:
+    return (curve for curve in data.document["curves"] if curve["variant"] == variant)
+
+
+def _where(data: SweepData, point: Point) -> str:
+    parts = []
+    if data.load is not None:
+        parts.append(f"{number(data.load_of(point))} {data.load.label}")
+    group = data.group_of(point)
+    if group != ALL_EQUAL:
+        parts.append(group)
+    return f" at {', '.join(parts)}" if parts else ""
+
+
+def _carried(point: Point) -> float | None:
+    return dig(interval_of(point["metrics"], THROUGHPUT), "value")
