@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from difflib import get_close_matches
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -230,10 +231,24 @@ def load_profile(name_or_path: str | Path, model: object | None = None) -> Profi
     that breaks a rule, content that was changed after it was measured, or another model.
     """
     path = _find(name_or_path)
-    profile = parse_profile(_read(path), str(name_or_path))
+    profile = _parsed(path, str(name_or_path), _stamp(path))
     if model is not None:
         require_model(profile, model, str(name_or_path))
     return profile
+
+
+@lru_cache(maxsize=16)
+def _parsed(path: Path, where: str, stamp: tuple[int, int] | None) -> Profile:
+    """Studies load the same profile thousands of times; ``stamp`` changes when the file does."""
+    return parse_profile(_read(path), where)
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return stat.st_mtime_ns, stat.st_size
 
 
 def parse_profile(content: dict[str, Any], where: str) -> Profile:
