@@ -146,11 +146,12 @@ class Engine:
 
     def _release(self, seqs: list[Sequence]) -> None:
         """Slots are free; whoever still waits for an answer has it."""
+        now_ns, recorder = self._now_ns, self._recorder
         for seq in seqs:
-            self._recorder.released(seq, self._now_ns)
+            recorder.released(seq, now_ns)
             if not seq.has_left:
-                self._recorder.delivered(seq, self._now_ns)
-                self._clients.ended(seq.id, self._now_ns)
+                recorder.delivered(seq, now_ns)
+                self._clients.ended(seq.id, now_ns)
 
     def _plan(self, batch: Batch) -> tuple[int, int]:
         """When the engine stops next, and the steps until then."""

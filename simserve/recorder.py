@@ -16,6 +16,7 @@ from simserve.records import (
     TIMED_OUT,
     WAITING,
     Records,
+    RequestCells,
     Span,
     SpanRecords,
 )
@@ -33,6 +34,7 @@ class Recorder:
     def __init__(self, records: Records, pool: Pool) -> None:
         self.records = records
         self.num_ended = 0
+        self._cells = RequestCells(records.requests)
         self._pool = pool
         self._gaps = TokenGaps(records)
         self._free_slots = list(range(pool.limits.max_num_seqs))
@@ -54,7 +56,7 @@ class Recorder:
 
     def sent(self, arrival: Arrival) -> None:
         """An attempt reaches the server, whatever the server does with it."""
-        requests, i = self.records.requests, arrival.request.id
+        requests, i = self._cells, arrival.request.id
         requests.num_attempts[i] = arrival.attempt
         if arrival.attempt == 1:
             requests.arrival_ns[i] = arrival.time_ns
@@ -65,14 +67,14 @@ class Recorder:
 
     def queued(self, seq: Sequence) -> None:
         """The attempt waits."""
-        self.records.requests.status[seq.id] = WAITING
+        self._cells.status[seq.id] = WAITING
         self._count_present(seq.arrival_ns, +1)
 
     def turned_away(self, arrival: Arrival, comes_again: bool) -> None:
         """The attempt is answered 429."""
         self.records.num_turned_away += 1
         if comes_again:
-            self.records.requests.status[arrival.request.id] = BACKING_OFF
+            self._cells.status[arrival.request.id] = BACKING_OFF
             self._left_ns[arrival.request.id] = arrival.time_ns
 
     def rejected(self, arrival: Arrival, reason: str) -> None:
@@ -82,7 +84,7 @@ class Recorder:
 
     def departed(self, departure: Departure, comes_again: bool) -> None:
         """The client gave the attempt up, or left while it was backing off."""
-        requests, i, now_ns = self.records.requests, departure.request.id, departure.time_ns
+        requests, i, now_ns = self._cells, departure.request.id, departure.time_ns
         self.records.num_timed_out_attempts += not departure.cancelled
         if departure.seq is not None:
             self._count_present(now_ns, -1)
@@ -106,7 +108,7 @@ class Recorder:
 
     def admitted(self, seq: Sequence, now_ns: int) -> None:
         """The sequence got a slot, for the first time or again."""
-        requests = self.records.requests
+        requests = self._cells
         if requests.first_scheduled_ns[seq.id] == NEVER:
             requests.first_scheduled_ns[seq.id] = now_ns
             requests.status[seq.id] = RUNNING
@@ -123,7 +125,7 @@ class Recorder:
 
     def emitted_by_prefill(self, seq: Sequence, now_ns: int) -> None:
         """A complete prefill gave a token, the first or the next after a preemption; the sequence decodes from here."""
-        requests = self.records.requests
+        requests = self._cells
         if requests.first_token_ns[seq.id] == NEVER and not seq.has_left:
             requests.first_token_ns[seq.id] = now_ns
         self._gaps.join(seq, now_ns)
@@ -134,7 +136,7 @@ class Recorder:
     def last_token(self, seq: Sequence, now_ns: int) -> None:
         """The sequence's last token is computed."""
         if not seq.has_left:
-            self.records.requests.last_token_ns[seq.id] = now_ns
+            self._cells.last_token_ns[seq.id] = now_ns
         self._occupied[seq.id][4] = now_ns
         self._gaps.leave(seq)
 
@@ -224,13 +226,13 @@ class Recorder:
 
     def _end(self, request_id: int, status: int, now_ns: int) -> None:
         """It is over for the client."""
-        self.records.requests.status[request_id] = status
-        self.records.requests.end_ns[request_id] = now_ns
+        self._cells.status[request_id] = status
+        self._cells.end_ns[request_id] = now_ns
         self.num_ended += 1
 
     def _count_tokens(self, seq: Sequence) -> None:
         """What an attempt computed and emitted, once it is over."""
-        requests, i = self.records.requests, seq.id
+        requests, i = self._cells, seq.id
         requests.num_computed_tokens[i] += seq.num_computed_tokens + seq.num_recomputed_tokens
         self.records.num_recomputed_tokens += seq.num_recomputed_tokens
         if seq in self._coming_again:

@@ -82,6 +82,28 @@ class RequestRecords:
             setattr(self, name, np.zeros(n, np.int64))
 
 
+class RequestCells:
+    """The columns of ``RequestRecords`` for reading and writing single cells, three times as fast as through NumPy."""
+
+    status: memoryview
+    arrival_ns: memoryview
+    first_scheduled_ns: memoryview
+    first_token_ns: memoryview
+    last_token_ns: memoryview
+    end_ns: memoryview
+    num_emitted_tokens: memoryview
+    num_preemptions: memoryview
+    num_recomputed_tokens: memoryview
+    num_attempts: memoryview
+    away_ns: memoryview
+    num_computed_tokens: memoryview
+    num_abandoned_tokens: memoryview
+
+    def __init__(self, requests: RequestRecords) -> None:
+        for name in ("status", "arrival_ns", *requests.TIMES, *requests.COUNTS):
+            setattr(self, name, memoryview(getattr(requests, name)))
+
+
 class RowBuffer:
     """Rows of equally many integers, 8 bytes each: a million spans must not become a million Python tuples."""
 

@@ -29,12 +29,15 @@ class Arrivals:
         """Id of the next request; there must be one."""
         return self._ahead[0].id
 
-    def take(self) -> Request | None:
-        """Take the next request out; None when no more come."""
-        request = self._ahead.popleft() if self._ahead else None
+    def take(self) -> Request:
+        """Take the next request out; there must be one."""
+        request = self._ahead.popleft()
         if not self._ahead:
             self._refill()
         return request
+
+    def __bool__(self) -> bool:
+        return bool(self._ahead)
 
     def peek_until(self, end_ns: int) -> Iterator[Request]:
         """Look, in order, at the requests that arrive before ``end_ns``."""

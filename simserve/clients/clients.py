@@ -54,6 +54,7 @@ class Clients:
         self._sends: list[tuple[int, int, int, Request]] = []  # time, id, attempt: what was decided to be sent later
         self._deadlines: list[_Deadline] = []
         self._has_deadlines = any(x is not None for x in (plan.timeout_ns, plan.ttft_timeout_ns, plan.cancel_after_ns))
+        self._reacts = self._is_closed or self._has_deadlines or plan.retry is not None
         self._present: dict[int, tuple[int, Sequence]] = {}  # attempt and sequence of those waiting or running
         self._away: dict[int, tuple[int, Request]] = {}  # last attempt of those backing off
         for _ in range(min(plan.concurrency or 0, len(table))):
@@ -72,6 +73,8 @@ class Clients:
     def next_reaction_ns(self) -> int | None:
         """The next event that depends on what happened before: a departure, a retry, a send in a closed loop. What
         comes after it is only known once the engine has answered."""
+        if not self._reacts:
+            return None
         self._forget_met_deadlines()
         if not self._deadlines:
             return self._sends[0][0] if self._sends else None
@@ -84,6 +87,11 @@ class Clients:
 
     def pop_until(self, end_ns: int) -> Iterator[Arrival | Departure]:
         """Take out, in order, the events before ``end_ns``, those included that follow from them."""
+        rows = self._rows
+        if not self._reacts:  # the most common clients: they send, and take what comes
+            while (row_ns := rows.next_ns) is not None and row_ns < end_ns:
+                yield Arrival(row_ns, rows.take(), 1)
+            return
         while (time_ns := self.next_ns) is not None and time_ns < end_ns:
             if self._deadlines and self._deadlines[0].time_ns == time_ns:
                 yield self._departure(heapq.heappop(self._deadlines))
@@ -102,7 +110,8 @@ class Clients:
 
     def waits(self, seq: Sequence, attempt: int) -> None:
         """The engine took the attempt in: from now on its client's patience runs."""
-        self._present[seq.id] = attempt, seq
+        if self._reacts:
+            self._present[seq.id] = attempt, seq
         if self._has_deadlines:
             for deadline in self._deadlines_of(seq.request, seq.arrival_ns, attempt):
                 heapq.heappush(self._deadlines, deadline)
@@ -128,7 +137,8 @@ class Clients:
 
     def ended(self, request_id: int, now_ns: int) -> None:
         """The request is over for its client, whatever became of it: in a closed loop the next one follows."""
-        self._present.pop(request_id, None)
+        if self._reacts:
+            self._present.pop(request_id, None)
         if self._is_closed:
             self._send_next(now_ns, think=True)
 
@@ -142,8 +152,8 @@ class Clients:
 
     def _send_next(self, now_ns: int, think: bool) -> None:
         """A client of the closed loop takes the next request nobody has sent."""
-        request = self._rows.take()
-        if request is not None:
+        if self._rows:
+            request = self._rows.take()
             think_ns = int(self._plan.think_ns[request.id]) if think and self._plan.think_ns is not None else 0
             heapq.heappush(self._sends, (now_ns + think_ns, request.id, 1, request))
 
@@ -152,9 +162,7 @@ class Clients:
         rows, sends = self._rows, self._sends
         is_row = not self._is_closed and rows.next_ns == time_ns
         if is_row and (not sends or sends[0][0] > time_ns or sends[0][1] > rows.next_id):
-            request = rows.take()
-            assert request is not None
-            return Arrival(time_ns, request, 1)
+            return Arrival(time_ns, rows.take(), 1)
         _, _, attempt, request = heapq.heappop(sends)
         self._away.pop(request.id, None)
         if attempt == 1:

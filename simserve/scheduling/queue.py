@@ -42,15 +42,15 @@ class WaitingQueue:
 
     def pop(self) -> Sequence:
         """Take the head out."""
-        seq = self._heap[0][4]
-        self.remove(seq)
+        seq = heapq.heappop(self._heap)[4]
+        del self._by_id[seq.id]
+        self._skip_removed()
         return seq
 
     def remove(self, seq: Sequence) -> None:
         """Take a sequence out from wherever it stands."""
         del self._by_id[seq.id]
-        while self._heap and self._heap[0][4] not in self:
-            heapq.heappop(self._heap)
+        self._skip_removed()
         if len(self._heap) > 2 * len(self._by_id) + 64:  # as many have left as wait: memory must not keep them
             self._heap = [entry for entry in self._heap if entry[4] in self]
             heapq.heapify(self._heap)
@@ -62,6 +62,10 @@ class WaitingQueue:
     def would_lead(self, request: Request) -> bool:
         """Whether a new arrival would become the head."""
         return not self._heap or (True, self._key(request), request.arrival_ns, request.id) < self._heap[0][:4]
+
+    def _skip_removed(self) -> None:
+        while len(self._heap) > len(self._by_id) and self._heap[0][4] not in self:
+            heapq.heappop(self._heap)
 
     def _key(self, request: Request) -> int:
         if self._order == "priority":
