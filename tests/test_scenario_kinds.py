@@ -1,4 +1,4 @@
-"""Laws over every section that comes in kinds: step time, workload, arrivals, think time, lengths, policy, allocator."""
+"""Laws over every section that comes in kinds, such as step times, arrivals, lengths, policies and allocators."""
 
 from typing import Any
 
