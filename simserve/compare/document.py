@@ -55,8 +55,8 @@ def compare_runs(a: Run, b: Run, pairing: Pairing, on_pair: OnPair | None = None
 
 
 def compare_variants(a: Run, b: Run, first: str, second: str) -> dict[str, Any]:
-    """One pair: ``metrics`` maps dotted paths of ``summary.json`` to A's and B's value, their ratio B/A with its bounds,
-    and what that says of B."""
+    """One pair: ``metrics`` maps dotted paths of ``summary.json`` to A's and B's value, their ratio B/A with bounds and
+    what that says of B."""
     requests = (read_requests(a, first), read_requests(b, second))
     same = requests[0].same_as(requests[1])
     resamples = _resamples(requests, same)
@@ -144,9 +144,9 @@ def _head(run: Run) -> dict[str, Any]:
 
 def _notes() -> Iterator[str]:
     yield (
-        f"Ratios are B/A. Intervals ({CONFIDENCE:.0%}) come from {NUM_DRAWS} resamples of blocks of neighbouring requests "
-        "(moving-block bootstrap, Künsch 1989): the spread within these two runs, not over seeds. For that, use "
-        "`simserve sweep` with replications."
+        f"Ratios are B/A. Intervals ({CONFIDENCE:.0%}) come from {NUM_DRAWS} resamples of blocks of neighbouring "
+        "requests (moving-block bootstrap, Künsch 1989): the spread within these two runs, not over seeds. For that, "
+        "use `simserve sweep` with replications."
     )
     yield (
         "Latencies are of finished requests. No interval where fewer than five requests lie beyond a quantile, nor for "

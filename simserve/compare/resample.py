@@ -23,8 +23,8 @@ Weights = npt.NDArray[np.float32]  # small whole numbers: exact in float32, and 
 
 @dataclass(frozen=True)
 class Resamples:
-    """``weights[r, c]``: how often resample r holds cell c, which begins at request ``starts[c]``; resample 0 is the run
-    itself. ``block_requests`` is the length of a block, ``num_blocks`` how many of them a resample holds."""
+    """``weights[r, c]``: how often resample r holds cell c, which begins at request ``starts[c]``; resample 0 is the
+    run itself. ``block_requests`` is the length of a block, ``num_blocks`` how many of them a resample holds."""
 
     starts: IntColumn
     weights: Weights

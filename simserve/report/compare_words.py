@@ -85,11 +85,48 @@ def pair_name(pair: Mapping[str, Any]) -> str:
     return first if first == second else f"{first} → {second}"
 
 
+def difference_rows(document: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Key, A's value and B's; what differs in one pair alone carries its name."""
+    pairs = document["pairs"]
+    return [
+        (
+            one["key"] + ("" if one["pair"] is None else f" ({pair_name(pairs[one['pair']])})"),
+            value_of_key(one, "a"),
+            value_of_key(one, "b"),
+        )
+        for one in document["differences"]
+    ]
+
+
+def ratio_rows(pair: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """By measure, for all that either run has: label, A, B, ratio, interval, verdict; then how the requests ended."""
+    rows = {
+        name: (
+            label(name),
+            *(value_text(name, metric[side]) for side in ("a", "b")),
+            ratio_text(metric),
+            interval_text(metric),
+            verdict_text(metric),
+        )
+        for name, metric in pair["metrics"].items()
+        if metric["a"] is not None or metric["b"] is not None
+    }
+    counts = pair["statuses"]
+    for status in dict.fromkeys([*counts["a"], *counts["b"]]):
+        first, second = (counts[side].get(status, 0) for side in ("a", "b"))
+        if status == "finished" or first or second:
+            words = "" if first == second or status != "finished" else "the numbers differ"
+            rows[status] = (f"requests {status.replace('_', ' ')}", f"{first:,}", f"{second:,}", "", "", words)
+    return rows
+
+
 def method_text(pair: Mapping[str, Any]) -> str:
     """How the intervals of a pair came about."""
     blocks = pair["block_requests"]
     if pair["same_requests"]:
-        return f"Both met the same requests, so both are resampled together, in blocks of {blocks['a']:,}{NBSP}requests."
+        return (
+            f"Both met the same requests, so both are resampled together, in blocks of {blocks['a']:,}{NBSP}requests."
+        )
     return (
         "The requests differ in number, arrival or length, so each run is resampled by itself, in blocks of "
         f"{blocks['a']:,} (A) and {blocks['b']:,}{NBSP}requests (B)."
@@ -102,8 +139,8 @@ def unanswered_text(pair: Mapping[str, Any]) -> str:
     if not any(left.values()):
         return ""
     return (
-        f"{pair_name(pair)}: A left {plural(left['a'], 'request')} unanswered, B {left['b']:,}. Latencies are of finished "
-        "requests alone, so a run that turns away more can look faster."
+        f"{pair_name(pair)}: A left {plural(left['a'], 'request')} unanswered, B {left['b']:,}. Latencies are of "
+        "finished requests alone, so a run that turns away more can look faster."
     )
 
 

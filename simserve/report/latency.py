@@ -55,7 +55,7 @@ def latency_figures(
         if drawn:
             slo_s = getattr(slo, name, None)
             caption = _caption(name, drawn, summaries, slo_s)
-            spec = _spec(levels, columns, drawn, slo_s)
+            spec = quantile_chart(levels, columns, drawn, slo_s)
             table = _table(name, styles, summaries)
             figures.append(Figure(f"latency-{name.removesuffix('_s')}", title, caption, spec, table))
     return figures
@@ -68,9 +68,11 @@ def _curves(records: Records, levels: Floats) -> dict[str, Floats]:
     return {**curves, "itl_s": np.minimum(gaps, records.itl_max_s)}
 
 
-def _spec(
-    levels: Floats, columns: Mapping[str, Floats], styles: Sequence[VariantStyle], slo_s: float | None
+def quantile_chart(
+    levels: Floats, columns: Mapping[str, Floats], styles: Sequence[VariantStyle], slo_s: float | None = None
 ) -> dict[str, Any]:
+    """Which share of the requests was served at least that fast: a curve per style, from its key's column of seconds at
+    ``levels``; on a logarithmic axis where the values span much."""
     everything = np.concatenate(list(columns.values()))
     everything = everything[np.isfinite(everything)]
     ends = np.quantile(everything, [0.02, 1.0])
