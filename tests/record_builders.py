@@ -77,6 +77,7 @@ def add_gaps(records: Records, gaps_s: list[float]) -> None:
     for gap in gaps_s:
         records.itl_counts[itl_bin(gap)] += 1
         records.itl_max_s = max(records.itl_max_s, gap)
+        records.itl_sum_ns += round(gap * S)
 
 
 def _ns(seconds: list[float]) -> np.ndarray:

@@ -19,6 +19,7 @@ from simserve.recorder import Recorder
 from simserve.records import Records, RequestRecords, itl_bin, itl_bin_edges_s
 from simserve.request import Batch, RequestTable
 from simserve.scheduling import ChunkedScheduler, ContinuousScheduler, Limits, Pool, StaticScheduler
+from simserve.simulate import run_engine
 from simserve.step_time.source import StepTimeSource
 from simserve.step_time.stretch import NS_PER_S, UNBOUNDED, Ramp
 
@@ -101,3 +102,17 @@ def test_a_gap_lies_in_its_bin(gap_s):
     i = itl_bin(gap_s)
     assert edges[i] * (1 - 1e-9) <= gap_s <= edges[i + 1] * (1 + 1e-9)
     assert np.all(edges[1:] / edges[:-1] < 1.01)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@settings(max_examples=40, deadline=None)
+@given(rows=ROWS, swaps=st.booleans(), fast_forward=st.booleans())
+def test_the_sum_of_gaps_is_exact(policy, rows, swaps, fast_forward):
+    """Every gap between two tokens of a request lies between its first and its last, so all gaps of all requests add up
+    to the nanosecond to Σ (last − first), whatever was preempted or skipped over."""
+    scheduler = make(policy, 24, SwapSpace(8, 1000) if swaps else None)
+    options = EngineOptions(fast_forward=fast_forward, swap_bytes_per_s=1e6)
+    records = run_engine(requests(rows), scheduler, Affine(), options)
+    done = records.requests.last_token_ns >= 0
+    spans_ns = (records.requests.last_token_ns - records.requests.first_token_ns)[done]
+    assert records.itl_sum_ns == int(spans_ns.sum())
