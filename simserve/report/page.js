@@ -49,11 +49,11 @@
     const spec = specs[box.dataset.chart];
     const section = box.closest("section");
     const options = controls[section.id];
-    if (!options) return tables && spec.data && spec.data.name ? { ...spec, datasets } : spec;
+    if (!options) return tables && spec.data && spec.data.name ? { ...spec, datasets: { ...spec.datasets, ...datasets } } : spec;
     const chosen = {};
     for (const select of section.querySelectorAll("[data-control]"))
       chosen[select.dataset.control] = options[select.dataset.control][select.value];
-    return { ...filled(spec, chosen), datasets };
+    return { ...filled(spec, chosen), datasets: { ...spec.datasets, ...datasets } };
   };
 
   // A click on a mark of a study goes where the link of its row in the table goes, or shows the row's command.
