@@ -11,7 +11,7 @@ import subprocess
 from datetime import datetime
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import simserve
 from simserve.step_time.profile_schema import content_digest
@@ -19,6 +19,7 @@ from simserve.step_time.profile_schema import content_digest
 if TYPE_CHECKING:
     from simserve.scenario import Scenario
     from simserve.simulate import RunResult, VariantResult
+    from simserve.step_time import StepTime
 
 SCHEMA_VERSION = 1
 KIND = "simserve run"
@@ -32,7 +33,16 @@ def build_manifest(result: RunResult, command: str, started: datetime, wall_time
     content, whatever the layout of their files (null for step times that no profile gives).
     """
     return {
-        "kind": KIND,
+        **manifest_head(KIND, result.scenario, command, started, wall_time_s),
+        "workload_notes": list(result.workload.notes),
+        "variants": {name: _variant(variant) for name, variant in result.variants.items()},
+    }
+
+
+def manifest_head(kind: str, scenario: Scenario, command: str, started: datetime, wall_time_s: float) -> dict[str, Any]:
+    """What the manifest of any ``kind`` of result begins with: versions, command, when, and the scenario."""
+    return {
+        "kind": kind,
         "schema_version": SCHEMA_VERSION,
         "simserve_version": simserve.__version__,
         "revision": source_revision(Path(simserve.__file__).parents[1]),
@@ -41,12 +51,10 @@ def build_manifest(result: RunResult, command: str, started: datetime, wall_time
         "command": command,
         "started": started.isoformat(timespec="seconds"),
         "wall_time_s": round(wall_time_s, 3),
-        "seed": result.scenario.seed,
-        "scenario": result.scenario.name,
-        "scenario_digest": scenario_digest(result.scenario),
-        "resolved_scenario": resolved_scenario(result.scenario),
-        "workload_notes": list(result.workload.notes),
-        "variants": {name: _variant(variant) for name, variant in result.variants.items()},
+        "seed": scenario.seed,
+        "scenario": scenario.name,
+        "scenario_digest": scenario_digest(scenario),
+        "resolved_scenario": resolved_scenario(scenario),
     }
 
 
@@ -56,13 +64,21 @@ def scenario_digest(scenario: Scenario) -> str:
 
 
 def resolved_scenario(scenario: Scenario) -> dict[str, Any]:
-    """A scenario as plain data, every default filled in; paths below the working directory are shown from there, for
-    where that lies is the machine's business."""
+    """A scenario as plain data, every default filled in, without its ``sweep``, which no run reads; paths below the
+    working directory are shown from there, for where that lies is the machine's business."""
     prefix = f"{Path.cwd()}/"
-    return {key: _without_prefix(value, prefix) for key, value in scenario.model_dump(mode="json").items()}
+    data = scenario.model_dump(mode="json", exclude={"sweep"})
+    return {key: _without_prefix(value, prefix) for key, value in data.items()}
 
 
-def step_time_entry(variant: VariantResult) -> dict[str, Any]:
+class HasStepTime(Protocol):
+    """A variant's result, or the parts that will run it."""
+
+    @property
+    def step_time(self) -> StepTime: ...
+
+
+def step_time_entry(variant: HasStepTime) -> dict[str, Any]:
     """Name, kind, device and error of a variant's step times, as ``summary.json`` and the manifest show them."""
     source = variant.step_time.source
     return {

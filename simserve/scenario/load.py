@@ -30,14 +30,32 @@ def parse_scenario(
     data: object, source: str = "scenario", base_dir: Path = Path(), overrides: Sequence[str] = ()
 ) -> Scenario:
     """As ``load_scenario``, from plain data; ``source`` begins every message."""
+    scenario = build_scenario(apply_overrides(as_mapping(data, source), overrides), base_dir, source)
+    scenario.resolve_variants()
+    return scenario
+
+
+def as_mapping(data: object, source: str) -> Mapping[str, Any]:
+    """The plain data of a scenario file, if it is a mapping at all. Raises ScenarioError."""
     if data is None:
         raise ScenarioError(printable(f"{source}: is empty; a scenario needs at least name, model, workload, engine"))
     if not isinstance(data, Mapping):
         raise ScenarioError(printable(f"{source}: must be a mapping of keys to values (got {shown(data)})"))
-    data = apply_overrides(data, overrides)
-    scenario = build_scenario(data, base_dir, source)
-    scenario.resolve_variants()
-    return scenario
+    return data
+
+
+def set_key(data: Mapping[str, Any], key: str, value: object, typed: bool = False) -> dict[str, Any]:
+    """``data`` with a dotted key set, and without what that makes meaningless (see ``merge``); ``data`` itself stays.
+
+    ``typed`` on a command line, a path means the working directory; else the scenario file's folder.
+    """
+    keys = tuple(key.split("."))
+    return _set(data, keys, _anchored(value, _place(keys)) if typed else value, ())
+
+
+def has_key(data: object, key: str) -> bool:
+    """Whether plain data hold a dotted key."""
+    return _present(data, tuple(key.split(".")))
 
 
 def apply_overrides(data: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
@@ -65,7 +83,12 @@ def _parse_override(text: str) -> tuple[KeyPath, object]:
     if not equals or not all(keys):
         raise ScenarioError(printable(f"--set {text}: must have the form key.path=value"))
     where = f"--set {name.strip()}"
-    return keys, _anchored(parse_yaml(value_text, where), keys[2:] if keys[0] == "variants" else keys)
+    return keys, _anchored(parse_yaml(value_text, where), _place(keys))
+
+
+def _place(keys: KeyPath) -> KeyPath:
+    """Where in a scenario a key stands, once a variant's override is laid over it."""
+    return keys[2:] if keys[0] == "variants" else keys
 
 
 def _anchored(value: object, keys: KeyPath) -> object:

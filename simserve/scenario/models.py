@@ -13,9 +13,10 @@ from simserve.scenario.fields import FolderName, Name, Seconds, Strict
 from simserve.scenario.merge import merge
 from simserve.scenario.messages import one_sentence, printable
 from simserve.scenario.step_time_models import StepTimeConfig
+from simserve.scenario.sweep_models import SweepConfig
 from simserve.scenario.workload_models import WorkloadConfig
 
-SHARED_BY_VARIANTS = ("name", "workload", "seed", "variants")
+SHARED_BY_VARIANTS = ("name", "workload", "seed", "variants", "sweep")
 
 
 class SloConfig(Strict):
@@ -38,8 +39,9 @@ class Scenario(Strict):
     seed: int = Field(0, ge=0, le=2**63 - 1, description="same scenario and seed, same results to the byte")
     variants: dict[Name, dict[str, Any]] = Field(
         default_factory=dict,
-        description="named overrides run on the same requests; any key but name, workload, seed and variants",
+        description="named overrides run on the same requests; any key but name, workload, seed, variants and sweep",
     )
+    sweep: SweepConfig | None = Field(None, description="what `simserve sweep` varies; a run leaves it aside")
 
     _base_dir: Path = PrivateAttr(default_factory=Path)
     _source: str = PrivateAttr(default="scenario")
@@ -63,7 +65,7 @@ class Scenario(Strict):
     def resolve_variants(self) -> dict[str, Scenario]:
         """Every variant as a whole scenario of its own, in the file's order; without variants, one called
         ``<policy>-<allocator>``. Raises ScenarioError when an override breaks a rule."""
-        base = self.model_dump(exclude_unset=True, exclude={"variants"})
+        base = self.model_dump(exclude_unset=True, exclude={"variants", "sweep"})
         overrides = self.variants or {f"{self.engine.policy}-{self.engine.kv_cache.allocator}": {}}
         return {name: self._variant(name, base, override) for name, override in overrides.items()}
 

@@ -9,8 +9,8 @@ system, because a server that fills its slots for the first time leaves nobody b
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,12 @@ class BacklogTest:
     num_batches: int = 0
     p_value: float = 1.0
     grows: bool = False
+
+    @classmethod
+    def of(cls, measures: Mapping[str, Any]) -> BacklogTest:
+        """The test that ``measures["backlog"]`` holds."""
+        backlog = measures["backlog"]
+        return cls(**{field.name: backlog[field.name] for field in fields(cls)})
 
     def as_measures(self, stopped_early: bool) -> dict[str, Any]:
         """As JSON, with whether the run was ended for it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TypedDict
 
 import numpy as np
@@ -52,6 +53,7 @@ def calibration_sd(measured: Sequence[float | None], drawn: Sequence[float | Non
     return math.sqrt(math.fsum((b - a) ** 2 for a, b in pairs) / len(pairs)) if pairs else 0.0
 
 
+@lru_cache
 def t_quantile(degrees_of_freedom: int) -> float:
     """Student's t that leaves 2.5 % above it."""
     from scipy.special import stdtrit
