@@ -51,6 +51,6 @@ $(VENV)/.base: $(SETUP_FILES) | $(BIN)/python
 	@touch $@
 
 $(VENV)/.all: $(SETUP_FILES) | $(BIN)/python
-	@echo "installing simserve with its extras calibrate and test (torch is large: a minute or two)"
-	@$(PIP) -e '.[calibrate,test]'
+	@echo "installing simserve with its extras calibrate, cluster, search and test (torch is large: a minute or two)"
+	@$(PIP) -e '.[calibrate,cluster,search,test]'
 	@touch $@ $(VENV)/.base

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 import typer
 
 import simserve
-from simserve import profile_command
+from simserve import compare_command, profile_command
 from simserve.errors import InputError
 from simserve.exit_codes import exit_codes, typed_command
 
@@ -256,3 +256,6 @@ def schema() -> None:
         from simserve.scenario import scenario_schema
 
         typer.echo(json.dumps(scenario_schema(), indent=2, ensure_ascii=False))
+
+
+app.command("compare", epilog=compare_command.EPILOG)(compare_command.compare)
