@@ -121,3 +121,96 @@ def _mark_front(document):
         speed, wait = place(point)
         rivals = (place(other) for other in steady if other is not point)
         point["pareto"] = not any(s >= speed and w <= wait and (s, w) != (speed, wait) for s, w in rivals)
+
+
+def knee_document(variants: dict[str, float] | None = None, n: int = 5) -> dict[str, Any]:
+    """``knee.json``: each variant's curve up to a third above what it carries, with tests at 95 % and 105 %."""
+    found = {}
+    for i, (name, carries) in enumerate((VARIANTS if variants is None else variants).items()):
+        loads = [carries * share for share in (0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 0.95, 1.05, 1.2, 1.33)]
+        checks = [
+            {"at": at, "load": at * carries, "grows": at > 1, "p_value": 1e-5 if at > 1 else 0.62}
+            for at in (0.95, 1.05)
+        ]
+        found[name] = {
+            "saturation": {**interval(carries, 0.03, n), "checks": checks},
+            "knee": {**interval(0.8 * carries, 0.07, n), "range": [loads[0], loads[-1]]},
+            "batch_knee": {"value": 16, "low": 8, "high": 16, "shares": {"8": 0.13, "16": 0.87}} if i else None,
+            "curve": [
+                {
+                    "load": load,
+                    "metrics": metrics_at(load, carries, n),
+                    "grows": load > carries,
+                    "growth_p": 1e-6 if load > carries else 0.4,
+                }
+                for load in loads
+            ],
+            "step_time": MEASURED,
+        }
+    return {
+        "schema_version": 1,
+        "kind": "simserve knee",
+        "scenario": "skewed64",
+        "load": {"key": LOAD, "label": "offered load", "unit": "requests/s"},
+        "metric": "e2e_s.mean",
+        "variants": found,
+        "notes": ["Searched from 1 to 40 requests/s."],
+    }
+
+
+def capacity_document(
+    variants: dict[str, float] | None = None,
+    settings: list[dict[str, Any]] | None = None,
+    price: float | None = 2.5,
+    target: float | None = 100.0,
+    n: int = 5,
+) -> dict[str, Any]:
+    """``capacity.json`` with two SLOs; the capacity is 85 % of what an engine carries."""
+    rows = []
+    for i, setting in enumerate(settings or [{}]):
+        for name, carries in (VARIANTS if variants is None else variants).items():
+            rows.append(_capacity_row(name, setting, carries * (1 + i / 2), (price, target), n))
+    cost = "cost_per_million_output_tokens"
+    rows.sort(key=lambda row: row[cost]["value"] if row[cost] else -row["capacity"]["value"])
+    return {
+        "schema_version": 1,
+        "kind": "simserve capacity",
+        "scenario": "skewed64",
+        "slos": [
+            {"metric": "ttft_s.p99", "limit": 1.5, "text": "TTFT p99 at most 1.5 s"},
+            {"metric": "tpot_s.p99", "limit": 0.4, "text": "TPOT p99 at most 400 ms"},
+        ],
+        "target_rps": target,
+        "price_per_gpu_hour": price,
+        "notes": ["Each row's search ended when its interval was narrower than 10 %."],
+        "rows": rows,
+    }
+
+
+def _capacity_row(name, setting, carries, wanted, n):
+    price, target = wanted
+    capacity = interval(0.85 * carries, 0.04, n)
+    cost = price and interval(price / 3600 / (200 * capacity["value"]) * 1e6, 0.04, n)
+    ends = {key: target and capacity[end] and -(-target // capacity[end]) for key, end in ENDS.items()}
+    return {
+        "variant": name,
+        "settings": setting,
+        "capacity": capacity,
+        "limited_by": "saturation" if name == "continuous-paged" else "ttft_s.p99",
+        "gpus_per_replica": 2,
+        "output_tokens_per_s": 200 * capacity["value"],
+        "total_tokens_per_s": 1200 * capacity["value"],
+        "replicas": ends if target else None,
+        "cost_per_million_output_tokens": cost,
+        "cost_per_million_tokens": price and interval(cost["value"] / 6, 0.04, n),
+        "cost_per_hour": price and target and 2 * price * ends["value"],
+        "curve": [
+            {"load": load, "metrics": metrics_at(load, carries, n), "grows": load > carries}
+            for load in (carries * share for share in (0.3, 0.5, 0.7, 0.8, 0.85, 0.9, 1.0, 1.15))
+        ],
+        "num_simulations": 45,
+        "step_time": MEASURED,
+    }
+
+
+ENDS = {"value": "value", "low": "high", "high": "low"}  # the most capacity needs the fewest replicas

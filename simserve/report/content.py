@@ -89,7 +89,7 @@ def _facts(result: RunResult) -> list[tuple[str, str]]:
     return [
         ("model", ", ".join(models)),
         ("step times", "; ".join(steps)),
-        ("workload", traffic_sentence(result.workload.table)),
+        ("workload", traffic_sentence(result.workload.table, result.workload.clients.concurrency)),
         ("seed", str(result.scenario.seed)),
     ]
 
@@ -191,5 +191,6 @@ _INTRO = {
     "step-times": "Curves are what the simulation used; marks are steps that were measured.",
     "formula": "Curves are what the simulation used. They come from a formula: no step was measured.",
     "workload": "What arrived: the same requests at the same times for every variant.",
-    "rejected": "These can never be served under the limits given, so they are refused when they arrive.",
+    "rejected": "Refused when they arrived, once and for all: they can never be served under the limits given, or (429) "
+    "too many were waiting and their clients did not come again.",
 }

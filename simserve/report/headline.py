@@ -59,6 +59,15 @@ def badges(sources: Mapping[str, StepTimeSource], summaries: Summaries) -> list[
     ]
     if refused:
         found.append(Badge("requests rejected", f"{joined(refused)}: its figures cover the others only."))
+    given_up = [
+        f"{name}, {plural(num_left, 'client')} of {int(dig(summary, 'num_requests') or 0):,}"
+        for name, summary in summaries.items()
+        if (num_left := int((dig(summary, "num_cancelled") or 0) + (dig(summary, "num_timed_out") or 0)))
+    ]
+    if given_up:
+        found.append(
+            Badge("requests given up", f"{joined(given_up)}, left without an answer: latencies are the others'.")
+        )
     return found
 
 

@@ -13,27 +13,30 @@ from simserve.report.study_dims import Dim, Spec, position, tip, valid, word_tip
 from simserve.report.style import VariantStyle
 
 POINTS, KNEES = {"name": "points"}, {"name": "knees"}
-Group = int | str  # of settings: a number, or the place of a control
+Group = int | str | None  # of settings: a number, or the place of a control; None for all
 
 
 def trade_off(x: Dim, y: Dim, styles: Sequence[VariantStyle], group: Group, crowded: bool = False) -> Spec:
     """Curves in the order of load, with error bars of ``y``, hollow points where the backlog grows, and the knees."""
-    drawn = [_in_group(group), valid(y["field"]), valid(x["field"])]
+    drawn = [*_in_group(group), valid(y["field"]), valid(x["field"])]
     place = {"x": position(x), "y": position(y, grid=True)}
     bars = {
         "transform": [*drawn, valid(y["low"])],
-        "mark": {"type": "rule", "strokeWidth": 1.5, "opacity": 0.55},
+        "mark": {"type": "rule", "strokeWidth": 1 if crowded else 1.5, "opacity": 0.25 if crowded else 0.55},
         "encoding": {**place, "y": position(y, "low", True), "y2": {"field": y["high"]}, "color": by_variant(styles)},
     }
-    layers = [bars, _lines(drawn, place, styles), _dots(drawn, place, styles, 18 if crowded else 55), _knees(place)]
+    layers = [bars, _lines(drawn, place, styles), _dots(drawn, place, styles, 9 if crowded else 55), _knees(place)]
     layers[-1]["transform"] = drawn
     layers.append(_targets([*drawn, _intervals(y)], place, [tip(x), tip(y)]))
     return _finished(layers, 300)
 
 
-def against_load(load: Dim, y: Dim, styles: Sequence[VariantStyle], group: Group, crowded: bool = False) -> Spec:
-    """Curves over the load with their 95 % bands, hollow points where the backlog grows, and a rule at each knee."""
-    drawn = [_in_group(group), valid(y["field"])]
+def against_load(
+    load: Dim, y: Dim, styles: Sequence[VariantStyle], group: Group, crowded: bool = False, runs: bool = True
+) -> Spec:
+    """Curves over the load with their 95 % bands, hollow points where the backlog grows, and a rule at each knee.
+    ``runs``: a click on a point opens its run."""
+    drawn = [*_in_group(group), valid(y["field"])]
     place = {"x": position(load), "y": position(y, grid=True)}
     band = {
         "transform": [*drawn, valid(y["low"])],
@@ -42,12 +45,12 @@ def against_load(load: Dim, y: Dim, styles: Sequence[VariantStyle], group: Group
     }
     rules = {
         "data": KNEES,
-        "transform": [_in_group(group)],
+        "transform": _in_group(group),
         "mark": {"type": "rule", "strokeWidth": 1.5, "opacity": 0.8},
         "encoding": {"x": place["x"], "color": by_variant(styles), "strokeDash": _dashes(styles)},
     }
-    layers = [band, rules, _lines(drawn, place, styles), _dots(drawn, place, styles, 14 if crowded else 34)]
-    layers.append(_targets([*drawn, _intervals(y)], place, [tip(load), tip(y)]))
+    layers = [band, rules, _lines(drawn, place, styles), _dots(drawn, place, styles, 8 if crowded else 34)]
+    layers.append(_targets([*drawn, _intervals(y)], place, [tip(load), tip(y)], runs))
     return _finished(layers, 230)
 
 
@@ -81,9 +84,28 @@ def dots_and_ranges(x: Dim, rows: Sequence[str], styles: Sequence[VariantStyle],
     return _finished(layers, 45 + len(rows) * max(24, 13 * per_row))
 
 
+def bars_of_shares(rows: Sequence[Spec], styles: Sequence[VariantStyle]) -> Spec:
+    """Bars of ``share`` over ``batch``, the variants side by side."""
+    axis = {"title": "batch size", "grid": False, "labelAngle": 0, "format": ","}
+    share = {"title": "share of the draws", "format": ".0%", "tickCount": 5, "grid": True}
+    encoding = {
+        "x": {"field": "batch", "type": "ordinal", "axis": axis},
+        "y": {"field": "share", "type": "quantitative", "axis": share, "scale": {"domain": [0, 1]}},
+        "xOffset": _beside(styles),
+        "color": by_variant(styles),
+        "tooltip": [
+            word_tip("variant", "variant"),
+            word_tip("batch", "batch"),
+            {"field": "share", "type": "quantitative", "title": "draws", "format": ".1%"},
+        ],
+    }
+    return {"width": "container", "height": 200, "data": {"values": list(rows)}, "mark": "bar", "encoding": encoding}
+
+
 def labels(field: str, order: Sequence[str]) -> Spec:
     """A vertical axis of names in a given order."""
-    axis = {"title": None, "grid": False, "domain": False, "ticks": False, "labelLimit": 220, "labelOverlap": False}
+    axis = {"title": None, "grid": False, "domain": False, "ticks": False, "labelLimit": 220, "labelPadding": 10}
+    axis |= {"labelOverlap": False}
     return {"field": field, "type": "nominal", "sort": list(order), "axis": axis}
 
 
@@ -102,8 +124,8 @@ def _beside(styles: Sequence[VariantStyle]) -> Spec:
     return {"field": "v", "type": "nominal", "scale": {"domain": [style.key for style in styles], "paddingOuter": 0.6}}
 
 
-def _in_group(group: Group) -> Spec:
-    return {"filter": {"field": "s", "equal": group}}
+def _in_group(group: Group) -> list[Spec]:
+    return [] if group is None else [{"filter": {"field": "s", "equal": group}}]
 
 
 def _intervals(y: Dim) -> Spec:
@@ -149,13 +171,22 @@ def _knees(place: Spec) -> Spec:
     }
 
 
-def _targets(drawn: Sequence[Spec], place: Spec, tips: Sequence[Spec]) -> Spec:
-    """Unseen and larger than the points: what the pointer meets."""
-    told = [word_tip("variant", "variant"), word_tip("settings", "settings"), *tips, word_tip("interval", "95 %")]
+def _targets(drawn: Sequence[Spec], place: Spec, tips: Sequence[Spec], runs: bool = True) -> Spec:
+    """Unseen and larger than the points: what the pointer meets. Points of a sweep have settings and a run each."""
+    settings = [word_tip("settings", "settings")] if runs else []
+    opens = [word_tip("opens", "click opens")] if runs else []
+    told = [
+        word_tip("variant", "variant"),
+        *settings,
+        *tips,
+        word_tip("interval", "95 %"),
+        word_tip("state", "backlog"),
+    ]
+    mark = {"type": "point", "filled": True, "size": 200, "opacity": 0}
     return {
         "transform": [*drawn, {"calculate": "datum.r ? 'its report' : 'its command'", "as": "opens"}],
-        "mark": {"type": "point", "filled": True, "size": 200, "opacity": 0, "cursor": "pointer"},
-        "encoding": {**place, "tooltip": [*told, word_tip("state", "backlog"), word_tip("opens", "click opens")]},
+        "mark": {**mark, "cursor": "pointer" if runs else "default"},
+        "encoding": {**place, "tooltip": [*told, *opens]},
     }
 
 

@@ -46,19 +46,19 @@ class StudyContent:
     summary_intro: str
     summary: Table
     sections: list[Section]
-    provenance: list[tuple[str, str]]
-    manifest: list[tuple[str, str]]
+    made_with: Mapping[str, Any]
     points: tuple[PointList, ...] = ()
     points_intro: str = ""
 
+    @property
+    def provenance(self) -> list[tuple[str, str]]:
+        """The plain values of the manifest, shown at the foot."""
+        return [(name, text) for name, text in flat(self.made_with) if "." not in name]
 
-def origins(manifest: Mapping[str, Any]) -> dict[str, list[tuple[str, str]]]:
-    """The manifest as the page's foot shows it: plain values in sight, nested ones folded."""
-    entries = list(flat(manifest))
-    return {
-        "provenance": [(name, text) for name, text in entries if "." not in name],
-        "manifest": [(name, text) for name, text in entries if "." in name],
-    }
+    @property
+    def manifest(self) -> list[tuple[str, str]]:
+        """The nested values of the manifest, folded."""
+        return [(name, text) for name, text in flat(self.made_with) if "." in name]
 
 
 def step_time_fact(step_times: StepTimes) -> tuple[str, str]:

@@ -23,7 +23,7 @@ def dim(measure: Measure, column: str, values: Iterable[float], log: bool | None
     low, high = (min(found), max(found)) if found else (0.0, 1.0)
     if log and found:
         domain = [0.85 * low, 1.18 * high]
-        ticks = log_ticks(*domain, max_ticks=6)
+        ticks = log_ticks(domain[0], domain[1], 6)
     else:
         domain = [0.0, 1.0 if measure.kind == "portion" and high > 0.5 else 1.06 * high]
         ticks = linear_ticks(domain[1], 6)

@@ -52,16 +52,28 @@ class SweepData:
         return None if key is None else load_measure(key)
 
     @cached_property
-    def groups(self) -> list[str]:
+    def all_groups(self) -> list[str]:
         """The settings besides the load, in words, in the order of the points."""
         return list(dict.fromkeys(self.group_of(point) for point in self.document["points"]))
 
     @cached_property
     def drawn(self) -> list[tuple[int, Point]]:
-        """The points that charts and tables hold, with their numbers: whole groups of settings, as many as fit."""
-        place = {group: i for i, group in enumerate(self.groups)}
-        every = sorted(enumerate(self.document["points"]), key=lambda pair: (place[self.group_of(pair[1])], pair[0]))
-        return every[:MAX_POINTS]
+        """The points that charts and tables hold, with their numbers: as many whole groups of settings as fit, at least
+        the beginning of the first."""
+        groups: dict[str, list[tuple[int, Point]]] = {group: [] for group in self.all_groups}
+        for index, point in enumerate(self.document["points"]):
+            groups[self.group_of(point)].append((index, point))
+        kept: list[tuple[int, Point]] = []
+        for points in groups.values():
+            if kept and len(kept) + len(points) > MAX_POINTS:
+                break
+            kept += points[:MAX_POINTS]
+        return kept
+
+    @cached_property
+    def groups(self) -> list[str]:
+        """The settings of the points drawn."""
+        return list(dict.fromkeys(self.group_of(point) for _, point in self.drawn))
 
     @cached_property
     def measures(self) -> list[Measure]:
@@ -71,7 +83,7 @@ class SweepData:
     @cached_property
     def dims(self) -> dict[str, Dim]:
         """An axis per measure, and one called ``load``."""
-        found = {m.path: dim(m, f"c{i}", self._values(m.path)) for i, m in enumerate(self.measures)}
+        found: dict[str, Dim] = {m.path: dim(m, f"c{i}", self._values(m.path)) for i, m in enumerate(self.measures)}
         if self.load is None:
             return found
         scale = {axis["key"]: axis["scale"] for axis in self.document["axes"]}.get(self.document["load_axis"])

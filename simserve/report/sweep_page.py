@@ -13,13 +13,12 @@ from simserve.report.study_content import (
     PointRow,
     StudyContent,
     filled_sections,
-    origins,
     report_link,
     step_time_fact,
 )
 from simserve.report.study_measures import Measure, interval_of, interval_text, measure_of
 from simserve.report.study_words import study_badges
-from simserve.report.sweep_data import MAX_POINTS, Document, Point, SweepData, columns
+from simserve.report.sweep_data import Document, Point, SweepData, columns
 from simserve.report.sweep_sections import sweep_sections
 from simserve.report.sweep_words import MAX_ROWS, best_table, curve_table, sweep_headline
 from simserve.report.words import dig, number, plural
@@ -68,7 +67,7 @@ def sweep_content(data: SweepData, manifest: Mapping[str, Any]) -> StudyContent:
         points=tuple(_lists(data)),
         points_intro="The numbers of every point, with 95 % intervals where replications gave one; the last column "
         "opens its run's report or shows the command that makes one.",
-        **origins(manifest),
+        made_with=manifest,
     )
 
 
@@ -100,8 +99,8 @@ def _notes(data: SweepData) -> Iterator[str]:
     total = len(data.document["points"])
     if total > len(data.drawn):
         yield (
-            f"This page draws and lists {MAX_POINTS:,} of {total:,} points, in the order of their settings; all of "
-            "them stand in points.parquet beside it."
+            f"This page draws and lists {len(data.drawn):,} of {total:,} points, those of the first "
+            f"{plural(len(data.groups), 'setting')} of {len(data.all_groups):,}; all stand in points.parquet beside it."
         )
     if data.load and len(data.document["curves"]) > MAX_ROWS:
         yield f"The summary holds the first {MAX_ROWS} of {len(data.document['curves']):,} curves."

@@ -18,8 +18,8 @@ MAX_LINES = 40  # of settings in one chart of dots
 MAX_NUMBERS = 60  # rows of a folded table
 CROWDED = 40  # points of a curve from which they are drawn small
 TRADED = ("e2e_s.mean", "ttft_s.p99", "tpot_s.p99", "ttft_s.mean", "tpot_s.mean", "itl_s.p99", "e2e_s.p99", "e2e_s.p50")
-ALWAYS = ("output_tokens_per_s", "goodput_rps", "mean_batch_size", "mean_waiting", "kv_used", "num_preemptions")
-OFTEN = ("slo_attainment", "num_turned_away", "unanswered_share")
+ALWAYS = ("output_tokens_per_s", "goodput_rps", "mean_batch_size", "mean_waiting", "kv_used")
+OFTEN = ("slo_attainment", "num_preemptions", "num_turned_away", "unanswered_share")
 
 
 def sweep_sections(data: SweepData) -> Iterator[Section]:
@@ -138,7 +138,7 @@ def _statistics(data: SweepData) -> Control:
     """One choice of the statistic for all latencies at once; a latency without it keeps one that it has."""
     options = []
     for statistic in STATISTICS:
-        values = {}
+        values: dict[str, object] = {}
         for family, measures in _families(data).items():
             if family in FAMILIES:
                 path = f"{family}.{statistic}" if f"{family}.{statistic}" in data.dims else measures[0].path

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from simserve.report.figure import Table
@@ -14,19 +15,24 @@ from simserve.report.words import NOTHING, dig, joined, number, ratio, times
 THROUGHPUT = "output_tokens_per_s"
 MAX_ROWS = 60
 MAX_NAMED = 4
+_SAME = 0.01  # relative difference of throughput that a reader would call none
 
 
 def best_points(data: SweepData) -> dict[str, Point]:
     """By variant, the point of the most output tokens/s among those whose backlog does not grow (among all of them
-    where each one's does); the variant that carries most comes first."""
+    where each one's does), of equal ones that of the shortest answers; the variant that carries most comes first."""
     found: dict[str, Point] = {}
     for style in data.styles:
         mine = [point for point in data.document["points"] if point["variant"] == style.name]
         measured = [point for point in mine if _carried(point) is not None]
         steady = [point for point in measured if not point["grows"]] or measured
         if steady:
-            found[style.name] = max(steady, key=lambda point: _carried(point) or 0.0)
-    return dict(sorted(found.items(), key=lambda item: -(_carried(item[1]) or 0.0)))
+            found[style.name] = _best(steady)
+    left, ordered = dict(found), {}
+    while left:
+        best = _best(list(left.values()))["variant"]
+        ordered[best] = left.pop(best)
+    return ordered
 
 
 def sweep_headline(data: SweepData) -> str:
@@ -42,8 +48,8 @@ def sweep_headline(data: SweepData) -> str:
     first += f": {number(_carried(point))} output tokens/s{_where(data, point)}"
     if others:
         second, other = others[0]
-        gain = ratio(_carried(point), _carried(other))
-        first += f", {times(gain)} {second}" if gain is None or gain > 1.01 else f", no more than {second}"
+        gain = ratio(_carried(point), _carried(other)) or 1.0
+        first += f", {times(gain)} {second}" if gain > 1 + _SAME else f", as {second} does, with shorter answers"
     broken = _breaks(data)
     return first + "." + (f" {broken}" if broken else "")
 
@@ -52,7 +58,9 @@ def curve_table(data: SweepData) -> Table:
     """A row per curve: its knee, where its backlog grows, and what it carries before."""
     throughput, latency, first = measure_of(THROUGHPUT), measure_of("e2e_s.mean"), measure_of("ttft_s.p99")
     load = data.load
-    head = ("variant", "settings", f"knee, {load.label if load else 'load'}", "backlog grows from")
+    many = len(data.all_groups) > 1
+    settings = ("settings",) if many else ()
+    head = ("variant", *settings, f"knee, {load.label if load else 'load'}", "backlog grows from")
     rows = []
     for curve in data.document["curves"][:MAX_ROWS]:
         points = [data.document["points"][index] for index in curve["points"]]
@@ -64,7 +72,7 @@ def curve_table(data: SweepData) -> Table:
         rows.append(
             (
                 curve["variant"],
-                data.curve_group(curve),
+                *((data.curve_group(curve),) if many else ()),
                 knee,
                 number(from_) if from_ is not None else "nowhere in this range",
                 *(interval_text(interval_of(metrics, m.path), m) for m in (throughput, latency, first)),
@@ -119,6 +127,13 @@ def _where(data: SweepData, point: Point) -> str:
     if group != ALL_EQUAL:
         parts.append(group)
     return f" at {', '.join(parts)}" if parts else ""
+
+
+def _best(points: Sequence[Point]) -> Point:
+    """The most output tokens/s; of those within a percent of it, the shortest answers."""
+    most = max(_carried(point) or 0.0 for point in points)
+    equal = [point for point in points if (_carried(point) or 0.0) >= most * (1 - _SAME)]
+    return min(equal, key=lambda point: dig(interval_of(point["metrics"], "e2e_s.mean"), "value") or math.inf)
 
 
 def _carried(point: Point) -> float | None:

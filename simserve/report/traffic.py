@@ -47,13 +47,15 @@ def traffic_figures(table: RequestTable) -> list[Figure]:
     return [*figures, _lengths(table)] if len(table) else []
 
 
-def traffic_sentence(table: RequestTable) -> str:
-    """The workload in a sentence."""
+def traffic_sentence(table: RequestTable, concurrency: int | None = None) -> str:
+    """The workload in a sentence; ``concurrency`` clients in a closed loop sent it, if any."""
     if not len(table):
         return "No requests."
     span_s = float(table.arrival_ns[-1] - table.arrival_ns[0]) / NS_PER_S
     prompts, outputs = int(table.num_prompt_tokens.sum()), int(table.num_output_tokens.sum())
     when = f"over {duration(span_s)}" if span_s else "all at once"
+    if concurrency is not None:
+        when = f"from {plural(concurrency, 'client')} in a closed loop"
     return f"{plural(len(table), 'request')} {when}, {prompts:,} prompt tokens, {outputs:,} output tokens"
 
 
