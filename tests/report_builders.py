@@ -11,6 +11,7 @@ from simserve.metrics import summarize
 from simserve.request import Batch, RequestTable
 from simserve.step_time.source import MeasuredPoint, StepTimeSource
 from simserve.step_time.stretch import UNBOUNDED, Ramp
+from simserve.workload import Workload
 from tests.builders import run_engine
 from tests.reference_types import Settings
 
@@ -80,9 +81,7 @@ def run_of(settings=None, table=None, step_time=None, name="skewed64", notes=(),
     scenario = SimpleNamespace(name=name, model="toy-25m", seed=7, slo=slo)
     steps = step_time or SourcedStepTime()
     variants = {key: _variant(key, s, table, steps, scenario) for key, s in (settings or POLICIES).items()}
-    return SimpleNamespace(
-        scenario=scenario, workload=SimpleNamespace(table=table, notes=tuple(notes)), variants=variants
-    )
+    return SimpleNamespace(scenario=scenario, workload=Workload(table, tuple(notes)), variants=variants)
 
 
 def _variant(name, settings, table, step_time, scenario):

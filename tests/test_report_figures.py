@@ -204,6 +204,7 @@ def test_everyone_at_once_has_no_arrival_chart():
     burst = replace(table, arrival_ns=np.zeros(64, np.int64))
     assert [figure.id for figure in traffic_figures(burst)] == ["traffic-lengths"]
     assert "all at once" in traffic_sentence(burst)
+    assert "from 1 client in a closed loop" in traffic_sentence(burst, concurrency=1)
 
 
 @pytest.mark.parametrize("policies", [{"one": STATIC}, POLICIES])
