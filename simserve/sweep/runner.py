@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Executor, Future, as_completed
-from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from simserve.sweep.progress import task_bar
 from simserve.sweep.store import PointStore
 from simserve.sweep.task import Measures, Task, run_task
 
@@ -47,7 +45,8 @@ class Runner:
         """
         keys = [task.key() for task in tasks]
         todo = {key: task for key, task in zip(keys, tasks, strict=True) if key not in self._store}
-        with self._bar(what, len(set(keys)), len(set(keys)) - len(todo)) as advance:
+        num_keys = len(set(keys))
+        with task_bar(self._console, what or "simulating", num_keys, num_keys - len(todo)) as advance:
             for key, task in todo.items():
                 future = self._executor.submit(run_task, task)
                 self._pending[future] = key
@@ -63,14 +62,3 @@ class Runner:
         key = self._pending.pop(future)
         self._store.put(key, future.result())
         self.num_run += 1
-
-    @contextmanager
-    def _bar(self, what: str, total: int, done: int) -> Iterator[Any]:
-        """A progress bar where there is a terminal: what runs, how many are done, how long the rest will take."""
-        if not self._console.is_terminal or total == done:
-            yield lambda: None
-            return
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=self._console, transient=True) as progress:
-            bar = progress.add_task(escape(what or "simulating"), total=total, completed=done)
-            yield lambda: progress.update(bar, advance=1)

@@ -1,0 +1,88 @@
+"""``sweep.json``: every point with its intervals, and the curves. The same bytes whoever ran it, in whatever order."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from simserve.sweep.backlog import BacklogTest, pooled
+from simserve.sweep.curves import build_curves
+from simserve.sweep.intervals import CONFIDENCE, calibration_sd, interval
+from simserve.sweep.metric_names import dotted
+from simserve.sweep.notes import sweep_notes
+from simserve.sweep.pareto import pareto_front
+from simserve.sweep.plan import Plan
+from simserve.sweep.task import Measures
+
+KIND = "simserve sweep"
+SCHEMA_VERSION = 1
+THROUGHPUT = "output_tokens_per_s"
+
+Results = Sequence[Mapping[str, Measures]]
+
+
+def sweep_document(plan: Plan, measured: Results, drawn: Results, commands: Sequence[str]) -> dict[str, Any]:
+    """The document of a plan whose tasks gave ``measured`` and (where noise of calibration was drawn) ``drawn``.
+
+    ``commands`` has one per setting. Points are in order of settings, then variants; ``report`` is null everywhere.
+    """
+    n = plan.config.replications
+    points = []
+    for (i, settings), name in itertools.product(enumerate(plan.settings), plan.variants):
+        runs = [result[name] for result in measured[i * n : (i + 1) * n]]
+        draws = [result[name] for result in drawn[i * n : (i + 1) * n]]
+        points.append({"settings": settings, "variant": name, **_point(runs, draws), "command": commands[i]})
+    _mark_front(points, plan.config.metric)
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "kind": KIND,
+        "scenario": plan.scenario.name,
+        "model": plan.model,
+        "axes": [{"key": axis.key, "values": list(axis.values), "scale": axis.scale} for axis in plan.axes],
+        "load_axis": plan.load_axis,
+        "replications": n,
+        "seeds": plan.seeds,
+        "warmup": plan.config.warmup,
+        "metric": plan.config.metric,
+        "confidence": CONFIDENCE,
+        "notes": sweep_notes(plan, points, bool(drawn)),
+        "step_times": plan.step_times,
+        "points": points,
+        "curves": build_curves(plan, points, measured),
+    }
+
+
+def _point(runs: Sequence[Measures], draws: Sequence[Measures]) -> dict[str, Any]:
+    """One variant at one setting over its replications."""
+    columns = _columns(runs)
+    drawn = _columns(draws)
+    metrics = {
+        name: interval(values, calibration_sd(values, drawn[name]) if name in drawn else 0.0)
+        for name, values in columns.items()
+    }
+    test = pooled([BacklogTest.of(measures) for measures in runs])
+    return {
+        "metrics": metrics,
+        "grows": test.grows,
+        "growth_p": test.p_value,
+        "stopped_early": sum(measures["backlog"]["stopped_early"] for measures in runs),
+        "pareto": False,
+        "report": None,
+    }
+
+
+def _columns(runs: Sequence[Measures]) -> dict[str, list[float | None]]:
+    """Each measure's value in every replication."""
+    rows = [dict(dotted(measures)) for measures in runs]
+    return {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
+
+
+def _mark_front(points: list[dict[str, Any]], metric: str) -> None:
+    """Points on the front of all settings and variants; a point whose backlog grows has no latency to speak of."""
+    pairs = [
+        (None, None) if point["grows"] else tuple(point["metrics"][name]["value"] for name in (THROUGHPUT, metric))
+        for point in points
+    ]
+    for point, is_on_front in zip(points, pareto_front(pairs), strict=True):
+        point["pareto"] = is_on_front

@@ -1,0 +1,53 @@
+"""What a reader of a sweep should know, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from simserve.scenario import GeneratedWorkload
+from simserve.sweep.plan import Plan
+from simserve.sweep.warmup import MIN_REQUESTS
+
+
+def sweep_notes(plan: Plan, points: Sequence[Mapping[str, Any]], has_draws: bool) -> list[str]:
+    """How the points were measured, and what is odd about them."""
+    notes = [_warmup(plan), _replications(plan, has_draws)]
+    num_growing = sum(bool(point["grows"]) for point in points)
+    if num_growing:
+        notes.append(
+            f"the backlog of {num_growing} of {len(points)} points grows (t-test over batches of arrivals, p < 0.001): "
+            "their latencies depend on how long one looks, and they are on no front and before no knee"
+        )
+    num_stopped = sum(point["stopped_early"] for point in points)
+    if num_stopped:
+        notes.append(f"{num_stopped} simulations were ended early, once the growth of their backlog was proved")
+    extrapolated = [point for point in points if (point["metrics"]["extrapolated_step_share"]["value"] or 0) > 0.01]
+    if extrapolated:
+        notes.append(f"more than 1 % of the steps of {len(extrapolated)} points lie outside what was measured")
+    for name, entry in plan.step_times.items():
+        if not entry["calibrated"]:
+            notes.append(f"uncalibrated: the step times of {name} come from {entry['name']}, which nobody measured")
+    return [*notes, *plan.notes]
+
+
+def _warmup(plan: Plan) -> str:
+    warmup, workload = plan.config.warmup, plan.scenario.workload
+    if warmup != "auto":
+        return f"warm-up: the first {float(warmup):.0%} of the requests are left out" if warmup else "no warm-up is cut"
+    if isinstance(workload, GeneratedWorkload) and workload.num_requests >= MIN_REQUESTS:
+        return "warm-up: left out by MSER-5 (White 1997) on E2E, at most half of the requests"
+    return f"no warm-up is cut: that is for generated workloads of at least {MIN_REQUESTS} requests"
+
+
+def _replications(plan: Plan, has_draws: bool) -> str:
+    n = plan.config.replications
+    if n == 1:
+        return "one replication: no intervals"
+    text = (
+        f"95 % intervals by Student's t over {n} replications; all settings and variants of a replication meet "
+        "the same random numbers"
+    )
+    if has_draws:
+        return f"{text}; widened by {n} bootstrap draws of the measured step times, which no replication narrows"
+    return f"{text}; the noise of measured step times is not in them" if plan.is_calibrated else text
