@@ -68,7 +68,7 @@ def slo_chart(load: Dim, y: Dim, slos: Sequence[Slo], row: Mapping[str, Any]) ->
     tips = [word_tip("slo", "SLO"), tip(load), tip(y), word_tip("interval", "95 %"), word_tip("state", "backlog")]
     capacity = row["capacity"] or {}
     layers: list[Spec] = [
-        *marked_range(load, capacity, f"capacity {number(dig(capacity, 'value'))}", "var(--accent)", 0),
+        *marked_range(load, capacity, f"capacity {number(dig(capacity, 'value'))}", "var(--accent)"),
         _limit(y),
         {"transform": [valid(y["low"])], "mark": {"type": "area", "opacity": 0.16, "clip": True}, "encoding": low},
         {
@@ -113,7 +113,7 @@ def gpus_chart(rows: Sequence[CapacityRow], measure: Measure, price: float, targ
         },
     ]
     if target:
-        layers = [*marked_range(x, {"value": target}, f"target {number(target)}", "var(--ink)", 0), *layers]
+        layers = [*marked_range(x, {"value": target}, f"target {number(target)}", "var(--ink)"), *layers]
     return {"width": "container", "height": 260, "data": {"values": values}, "layer": layers}
 
 

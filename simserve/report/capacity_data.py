@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from simserve.report.study_measures import Measure, dotted, interval_of, measure_of
+from simserve.report.study_measures import Measure, interval_of, measure_of
 from simserve.report.study_words import ALL_EQUAL, settings_text
 from simserve.report.style import VariantStyle, variant_styles
 from simserve.report.sweep_data import Document
 from simserve.report.words import dig
 
 CAPACITY = Measure("capacity", "capacity, requests/s")
-COST_OUT = Measure("cost_per_million_output_tokens", "cost per million output tokens")
-COST_ALL = Measure("cost_per_million_tokens", "cost per million tokens, prompts included")
+COST_OUT = Measure("cost_per_million_output_tokens", "cost per M output tokens")
+COST_ALL = Measure("cost_per_million_tokens", "cost per M tokens, prompts included")
 SATURATION = "saturation"
 
 
@@ -66,10 +66,7 @@ def row_name(row: Mapping[str, Any]) -> str:
     return str(row["variant"]) if settings == ALL_EQUAL else f"{row['variant']}, {settings}"
 
 
-def limit_text(row: Mapping[str, Any], slos: Sequence[Mapping[str, Any]]) -> str:
+def limit_text(row: Mapping[str, Any]) -> str:
     """What stops a row from carrying more, in words."""
     limited = str(row["limited_by"])
-    if limited == SATURATION:
-        return "its backlog would grow"
-    texts = {dotted(str(slo["metric"])): str(slo["text"]) for slo in slos}
-    return texts.get(dotted(limited), measure_of(limited).label)
+    return "growing backlog" if limited == SATURATION else measure_of(limited).label

@@ -6,7 +6,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from simserve.report.capacity_data import CAPACITY, COST_ALL, COST_OUT, CapacityData, CapacityRow, limit_text
+from simserve.report.capacity_data import (
+    CAPACITY,
+    COST_ALL,
+    COST_OUT,
+    SATURATION,
+    CapacityData,
+    CapacityRow,
+    limit_text,
+)
 from simserve.report.capacity_sections import capacity_sections, replicas_text
 from simserve.report.content import Section
 from simserve.report.figure import Table
@@ -64,7 +72,7 @@ def capacity_headline(data: CapacityData) -> str:
     sentence = (
         f"{best.name} {'costs the least' if best.number(COST_OUT.path) is not None else 'carries the most'}: "
         f"{interval_text(best.row['capacity'], CAPACITY)} requests/s within every SLO, limited by "
-        f"{_limited(best, data)}"
+        f"{'a' if best.row['limited_by'] == SATURATION else 'its'} {limit_text(best.row)}"
     )
     if best.number(COST_OUT.path) is not None:
         cost = interval_text(interval_of(best.row, COST_OUT.path), COST_OUT)
@@ -81,14 +89,14 @@ def capacity_table(data: CapacityData) -> Table:
         ("variant", lambda row: str(row.row["variant"])),
         ("settings", lambda row: settings_text(row.row["settings"])),
         (CAPACITY.label, lambda row: interval_text(row.row["capacity"], CAPACITY)),
-        ("limited by", lambda row: limit_text(row.row, data.slos)),
+        ("limited by", lambda row: limit_text(row.row)),
         ("output tokens/s", lambda row: number(row.number("output_tokens_per_s"))),
-        ("GPUs a replica", lambda row: number(row.number("gpus_per_replica"))),
+        ("GPUs a replica", lambda row: count(row.number("gpus_per_replica"))),
         ("replicas for the target", replicas_text),
         ("cost per hour", lambda row: number(row.number("cost_per_hour"))),
         (COST_OUT.label, lambda row: interval_text(interval_of(row.row, COST_OUT.path), COST_OUT)),
         (COST_ALL.label, lambda row: interval_text(interval_of(row.row, COST_ALL.path), COST_ALL)),
-        ("runs simulated", lambda row: count(row.number("num_simulations"))),
+        ("runs", lambda row: count(row.number("num_simulations"))),
     ]
     cells = {head: [text(row) for row in data.rows] for head, text in columns}
     many = any(row.row["settings"] for row in data.rows)
@@ -110,8 +118,3 @@ def _facts(data: CapacityData) -> list[tuple[str, str]]:
         ("price", f"{number(price)} per GPU-hour" if price is not None else NOTHING),
         ("runs simulated", count(sum(row.number("num_simulations") or 0 for row in data.rows))),
     ]
-
-
-def _limited(row: CapacityRow, data: CapacityData) -> str:
-    text = limit_text(row.row, data.slos)
-    return "saturation" if row.row["limited_by"] == "saturation" else text

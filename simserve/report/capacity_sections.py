@@ -13,12 +13,12 @@ from simserve.report.study_dims import Dim, dim
 from simserve.report.study_measures import Measure, dotted, interval_of, interval_text, measure_of
 from simserve.report.study_ranges import Estimate, estimate_chart
 from simserve.report.style import variant_styles
-from simserve.report.words import NOTHING, dig, number, times
+from simserve.report.words import count, dig, number, times
 
 MAX_LINES = 40
 MAX_PANELS = 12
 MAX_STEPS = 6  # lines in the chart of replicas
-REPLICAS = Measure("replicas", "replicas for the target")
+REPLICAS = Measure("replicas", "replicas for the target", "whole")
 
 
 def capacity_sections(data: CapacityData) -> Iterator[Section]:
@@ -35,7 +35,7 @@ def _ranking(data: CapacityData) -> Section:
         if not shown:
             continue
         estimates = [
-            Estimate(row.name, interval_of(row.row, measure.path), row.row["variant"], row.style.color) for row in shown
+            Estimate(row.name, interval_of(row.row, measure.path), measure.label, row.style.color) for row in shown
         ]
         best, worst = _ends(shown, measure)
         caption = (
@@ -76,7 +76,7 @@ def _slos(data: CapacityData) -> Section:
     for i, row in enumerate(shown):
         load = _load_dim(row)
         spec = slo_chart(load, y, slos, row.row)
-        figures.append(Figure(f"slo-{i}", row.name, _slo_caption(row, data), spec, _slo_table(row, slos), "", keys))
+        figures.append(Figure(f"slo-{i}", row.name, _slo_caption(row), spec, _slo_table(row, slos), "", keys))
     notes: tuple[str, ...] = ()
     if len(data.rows) > len(shown):
         notes = (f"Drawn for the first {len(shown)} of {len(data.rows)} rows of the summary.",)
@@ -89,10 +89,10 @@ def _load_dim(row: CapacityRow) -> Dim:
     return dim(Measure("load", "requests/s offered"), "load", values, log=False)
 
 
-def _slo_caption(row: CapacityRow, data: CapacityData) -> str:
+def _slo_caption(row: CapacityRow) -> str:
     capacity = interval_text(row.row["capacity"], CAPACITY)
     return (
-        f"Capacity {capacity} requests/s, limited by: {limit_text(row.row, data.slos)}. Each line is a statistic over "
+        f"Capacity {capacity} requests/s, limited by: {limit_text(row.row)}. Each line is a statistic over "
         "its limit; above 1 the SLO is broken. Shaded is the capacity's interval; the backlog of hollow points grows."
     )
 
@@ -141,7 +141,7 @@ def _target(data: CapacityData) -> Section:
         (
             row.name,
             interval_text(row.row["capacity"], CAPACITY),
-            number(row.number("gpus_per_replica")),
+            count(row.number("gpus_per_replica")),
             replicas_text(row),
             number(row.number("cost_per_hour")),
         )
@@ -154,11 +154,7 @@ def _target(data: CapacityData) -> Section:
 
 def replicas_text(row: CapacityRow) -> str:
     """``3 (3 to 4)``, whole numbers."""
-    replicas = row.row["replicas"] or {}
-    value, low, high = (dig(replicas, key) for key in ("value", "low", "high"))
-    if value is None:
-        return NOTHING
-    return f"{value:,.0f}" if low is None or high is None else f"{value:,.0f} ({low:,.0f} to {high:,.0f})"
+    return interval_text(row.row["replicas"], REPLICAS)
 
 
 def _need(row: CapacityRow, target: float | None) -> str:

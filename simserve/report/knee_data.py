@@ -34,10 +34,13 @@ class KneeData:
     @cached_property
     def load(self) -> Measure:
         """The axis of the load, as the document words it."""
-        told = self.document["load"]
-        label = str(told["label"])
-        unit = str(told["unit"] or "")
-        return Measure("load", label if not unit or unit in label else f"{label}, {unit}")
+        label = str(self.document["load"]["label"])
+        return Measure("load", label if self.unit in label else f"{label}, {self.unit}")
+
+    @property
+    def unit(self) -> str:
+        """What loads are counted in; the label again where they have no unit."""
+        return str(self.document["load"]["unit"] or self.document["load"]["label"])
 
     def points(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Every point of every curve with its variant."""

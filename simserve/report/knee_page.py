@@ -68,7 +68,7 @@ def knee_headline(data: KneeData) -> str:
         return "No variant was found to saturate in the range that was searched."
     first, *others = sorted(rates, key=lambda name: -rates[name])
     saturation = interval_text(data.variants[first]["saturation"], data.load)
-    sentence = f"{first} keeps up to {saturation} {data.load.label}"
+    sentence = f"{first} keeps up to {saturation} {data.unit}"
     if others:
         sentence += f", {times(ratio(rates[first], rates[others[0]]))} {others[0]}"
     knee = data.variants[first]["knee"] or {}
@@ -95,8 +95,8 @@ def knee_table(data: KneeData) -> Table:
                 count(dig(batch, "value")) if batch else NOTHING,
             )
         )
-    load = data.load.label
-    head = ("variant", f"saturation rate, {load}", f"knee, {load}", "knee / saturation")
+    unit = data.unit
+    head = ("variant", f"saturation rate, {unit}", f"knee, {unit}", "knee / saturation")
     return Table((*head, f"{metric.label} at the lowest load", "batch knee"), tuple(rows))
 
 

@@ -37,7 +37,7 @@ def _estimates(data: KneeData) -> Section:
         return Section("estimates", "Where each variant breaks", "Nothing was found in the range searched.")
     caption = "; ".join(f"{one.row}: {one.what} {interval_text(one.interval, data.load)}" for one in estimates)
     rows = tuple((one.row, one.what, interval_text(one.interval, data.load), _count(one)) for one in estimates)
-    table = Table(("variant", "estimate", data.load.label, "replications"), rows)
+    table = Table(("variant", "estimate", data.load.label, "runs"), rows)
     figure = Figure(
         "estimates-all", "Knee ◆ and saturation rate ●", f"{caption}.", estimate_chart(data.load, estimates), table,
         wide=True,
@@ -62,9 +62,9 @@ def _curves(data: KneeData) -> Section:
         variant = data.variants[style.name]
         spec = against_load(data.load_dim, y, data.styles, i, runs=False)
         saturation, knee = variant["saturation"] or {}, variant["knee"] or {}
-        marks = marked_range(data.load_dim, knee, f"knee {number(dig(knee, 'value'))}", KNEE, 0)
+        marks = marked_range(data.load_dim, knee, f"knee {number(dig(knee, 'value'))}", KNEE, "right")
         ends = f"saturation {number(dig(saturation, 'value'))}"
-        spec["layer"] = [*marked_range(data.load_dim, saturation, ends, SATURATION, 1), *marks, *spec["layer"]]
+        spec["layer"] = [*marked_range(data.load_dim, saturation, ends, SATURATION, "left"), *marks, *spec["layer"]]
         spec["height"] = 260
         figures.append(
             Figure(f"curve-{style.key}", style.name, _caption(data, style.name), spec, _numbers(data, style.name))

@@ -13,6 +13,7 @@ from simserve.report.study_dims import Dim, Spec, position, tip, valid, word_tip
 from simserve.report.style import VariantStyle
 
 POINTS, KNEES = {"name": "points"}, {"name": "knees"}
+_NAME = 20  # pixels for the name of a line
 Group = int | str | None  # of settings: a number, or the place of a control; None for all
 
 
@@ -74,14 +75,15 @@ def front(x: Dim, y: Dim, styles: Sequence[VariantStyle]) -> Spec:
 def dots_and_ranges(x: Dim, rows: Sequence[str], styles: Sequence[VariantStyle], per_row: int) -> Spec:
     """One line of dots with their intervals per setting, the variants side by side; what is not sustained is hollow."""
     drawn = [valid(x["field"]), {"filter": {"field": "settings", "oneOf": list(rows)}}]
-    place = {"x": position(x, grid=True), "y": labels("settings", rows), "yOffset": _beside(styles)}
+    lines, names, height = lines_of("settings", rows, per_row)
+    place = {"x": position(x, grid=True), "y": lines, "yOffset": _beside(styles)}
     ranges = {
         "transform": [*drawn, valid(x["low"])],
         "mark": {"type": "rule", "strokeWidth": 2, "opacity": 0.6},
         "encoding": {**place, "x": position(x, "low", True), "x2": {"field": x["high"]}, "color": by_variant(styles)},
     }
-    layers = [ranges, _dots(drawn, place, styles, 60), _targets([*drawn, _intervals(x)], place, [tip(x)])]
-    return _finished(layers, 45 + len(rows) * max(24, 13 * per_row))
+    layers = [names, ranges, _dots(drawn, place, styles, 60), _targets([*drawn, _intervals(x)], place, [tip(x)])]
+    return _finished(layers, 45 + round(height))
 
 
 def bars_of_shares(rows: Sequence[Spec], styles: Sequence[VariantStyle]) -> Spec:
@@ -102,11 +104,19 @@ def bars_of_shares(rows: Sequence[Spec], styles: Sequence[VariantStyle]) -> Spec
     return {"width": "container", "height": 200, "data": {"values": list(rows)}, "mark": "bar", "encoding": encoding}
 
 
-def labels(field: str, order: Sequence[str]) -> Spec:
-    """A vertical axis of names in a given order."""
-    axis = {"title": None, "grid": False, "domain": False, "ticks": False, "labelLimit": 220, "labelPadding": 10}
-    axis |= {"labelOverlap": False}
-    return {"field": field, "type": "nominal", "sort": list(order), "axis": axis}
+def lines_of(field: str, order: Sequence[str], per_line: int) -> tuple[Spec, Spec, float]:
+    """A vertical place per name, a layer that writes each name above its line, where it has the whole width, and the
+    height of all lines when ``per_line`` marks stand on each."""
+    pitch = _NAME + max(16, 13 * per_line)
+    gap = _NAME / pitch
+    scale = {"type": "band", "domain": list(order), "paddingInner": gap, "paddingOuter": gap}
+    place = {"field": field, "type": "nominal", "scale": scale, "axis": None}
+    names = {
+        "data": {"values": [{field: name} for name in order]},
+        "mark": {"type": "text", "align": "left", "baseline": "bottom", "fontSize": 12, "color": "var(--ink-soft)"},
+        "encoding": {"y": {**place, "bandPosition": 0}, "x": {"value": 2}, "text": {"field": field, "type": "nominal"}},
+    }
+    return place, names, pitch * (len(order) + gap)
 
 
 def by_variant(styles: Sequence[VariantStyle]) -> Spec:

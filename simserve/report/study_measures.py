@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from simserve.report.words import NOTHING, dig, duration, number, share
+from simserve.report.words import NBSP, NOTHING, count, dig, duration, number, share
 
-Kind = Literal["duration", "compact", "portion"]  # the page's own formats
+Kind = Literal["duration", "compact", "portion", "whole"]
 Interval = Mapping[str, Any]
 STATISTICS = ("mean", "p50", "p90", "p95", "p99")
 FAMILIES = {"e2e_s": "E2E", "ttft_s": "TTFT", "tpot_s": "TPOT", "itl_s": "ITL", "queue_time_s": "queue time"}
@@ -25,7 +25,7 @@ class Measure:
 
     def text(self, value: float | None) -> str:
         """A number in words."""
-        return {"duration": duration, "compact": number, "portion": share}[self.kind](value)
+        return {"duration": duration, "compact": number, "portion": share, "whole": count}[self.kind](value)
 
 
 _NAMED = (
@@ -89,7 +89,7 @@ def interval_text(interval: Interval | None, measure: Measure) -> str:
         return NOTHING
     if low is None or high is None:
         return measure.text(value)
-    return f"{measure.text(value)} ({measure.text(low)} to {measure.text(high)})"
+    return f"{measure.text(value)} ({measure.text(low)}{NBSP}to{NBSP}{measure.text(high)})"
 
 
 def known(points: Iterable[Mapping[str, Any]], paths: Iterable[str]) -> list[Measure]:

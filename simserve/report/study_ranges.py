@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from simserve.report.study_charts import labels
+from simserve.report.study_charts import lines_of
 from simserve.report.study_dims import Dim, Spec, dim, position, tip, valid, word_tip
 from simserve.report.study_measures import Measure
 from simserve.report.words import dig
 
+Align = Literal["left", "center", "right"]
 SHAPES = ("circle", "diamond", "square", "triangle-up")
 
 
@@ -36,8 +37,9 @@ def estimate_chart(measure: Measure, estimates: Sequence[Estimate]) -> Spec:
     x = estimate_dim(measure, estimates)
     order = list(dict.fromkeys(one.row for one in estimates))
     kinds = list(dict.fromkeys(one.what for one in estimates))
+    lines, names, height = lines_of("row", order, len(kinds))
     beside = {"yOffset": {"field": "what", "type": "nominal", "scale": {"domain": kinds, "paddingOuter": 0.8}}}
-    place = {"x": position(x, grid=True), "y": labels("row", order), **(beside if len(kinds) > 1 else {})}
+    place = {"x": position(x, grid=True), "y": lines, **(beside if len(kinds) > 1 else {})}
     color = {"field": "color", "type": "nominal", "scale": None}
     shape = {"field": "shape", "type": "nominal", "scale": None}
     ranges = {
@@ -55,27 +57,25 @@ def estimate_chart(measure: Measure, estimates: Sequence[Estimate]) -> Spec:
             "tooltip": [word_tip("row", "row"), word_tip("what", "estimate"), tip(x), word_tip("interval", "95 %")],
         },
     }
-    height = 40 + len(order) * (34 if len(kinds) > 1 else 26)
-    return {"width": "container", "height": height, "data": {"values": _rows(estimates)}, "layer": [ranges, dots]}
+    layers = [names, ranges, dots]
+    return {"width": "container", "height": 45 + round(height), "data": {"values": _rows(estimates)}, "layer": layers}
 
 
-def marked_range(x: Dim, interval: Mapping[str, Any], text: str, color: str, line: int) -> list[Spec]:
-    """An estimate on a curve: its range shaded, a rule at its value, its name in the ``line``-th line at the top."""
+def marked_range(x: Dim, interval: Mapping[str, Any], text: str, color: str, align: Align = "center") -> list[Spec]:
+    """An estimate on a curve: its range shaded, a rule at its value, and its name above the chart, centred on the rule
+    or on one side of it (``right`` ends at the rule)."""
     value, low, high = (dig(interval, key) for key in ("value", "low", "high"))
     if value is None:
         return []
     at = {"data": {"values": [{"x": value, "xl": low, "xh": high}]}}
     here = position({**x, "field": "x"})
-    right = value > (x["domain"][0] + x["domain"][1]) / 2
-    name = {"type": "text", "text": text, "color": color, "baseline": "top", "fontSize": 12}
-    name |= {"align": "right" if right else "left", "dx": -6 if right else 6}
     layers: list[Spec] = []
     if low is not None and high is not None and high > low:
         ends = {"x": {**here, "field": "xl"}, "x2": {"field": "xh"}}
         layers.append({**at, "mark": {"type": "rect", "color": color, "opacity": 0.16}, "encoding": ends})
     rule = {"mark": {"type": "rule", "color": color, "strokeWidth": 2, "strokeDash": [5, 3]}, "encoding": {"x": here}}
-    top = {"x": here, "y": {"value": 16 * line}}
-    return [*layers, {**at, **rule}, {**at, "mark": name, "encoding": top}]
+    name = {"type": "text", "text": text, "color": color, "baseline": "bottom", "fontSize": 12, "align": align}
+    return [*layers, {**at, **rule}, {**at, "mark": name, "encoding": {"x": here, "y": {"value": -4}}}]
 
 
 def _rows(estimates: Sequence[Estimate]) -> list[dict[str, Any]]:

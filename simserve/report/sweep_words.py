@@ -49,7 +49,8 @@ def sweep_headline(data: SweepData) -> str:
     if others:
         second, other = others[0]
         gain = ratio(_carried(point), _carried(other)) or 1.0
-        first += f", {times(gain)} {second}" if gain > 1 + _SAME else f", as {second} does, with shorter answers"
+        more = f", {times(gain)} as much as {second}"
+        first += more if gain > 1 + _SAME else f"; {second} gives as much with longer answers"
     broken = _breaks(data)
     return first + "." + (f" {broken}" if broken else "")
 
@@ -126,7 +127,7 @@ def _where(data: SweepData, point: Point) -> str:
     group = data.group_of(point)
     if group != ALL_EQUAL:
         parts.append(group)
-    return f" at {', '.join(parts)}" if parts else ""
+    return f" at {' and '.join(parts)}" if parts else ""
 
 
 def _best(points: Sequence[Point]) -> Point:
