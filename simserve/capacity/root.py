@@ -13,16 +13,23 @@ NUM_DRAWS = 400
 NUM_GRID_POINTS = 1001
 
 
-def pooled_root(loads: FloatArray, used: FloatArray, top: float, seed: int) -> Interval:
-    """The load at which the mean over replications of the used share of the limit is 1, with a 95 % interval.
+def pooled(used: FloatArray) -> FloatArray:
+    """By load the largest over SLOs of the mean over replications; ``used`` is by replication, load and SLO."""
+    return np.asarray(used.mean(axis=0).max(axis=-1), np.float64)
 
-    ``used`` has a row per replication and a column per load (ascending). The root is that of the mean curve, and
-    replications are resampled to see how it moves: the mean of each replication's own root would be too low or too
-    high, for the curve bends (see ``simserve.knee.bootstrap``). The interval ends at ``top`` at the latest.
+
+def pooled_root(loads: FloatArray, used: FloatArray, top: float, seed: int) -> Interval:
+    """The load at which the pooled share of the limit is 1, with a 95 % interval over replications.
+
+    The root is that of the mean curve, and replications are resampled to see how it moves: the mean of each
+    replication's own root would be too low or too high, for the curve bends (see ``simserve.knee.bootstrap``). The
+    interval ends at ``top`` at the latest.
     """
-    found = bootstrap_interval(used, lambda mean: crossing(loads, mean), seed, NUM_DRAWS, (0.0, top))
-    value = found["value"]
-    return {**found, "value": None if value is None else min(value, top)}
+
+    def root(mean: FloatArray) -> float:
+        return min(top, crossing(loads, mean.reshape(used.shape[1:]).max(axis=-1)))
+
+    return bootstrap_interval(used.reshape(len(used), -1), root, seed, NUM_DRAWS, (0.0, top))
 
 
 def crossing(loads: FloatArray, used: FloatArray) -> float:

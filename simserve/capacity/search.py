@@ -1,4 +1,4 @@
-"""The largest load that holds every SLO: look along the whole axis, close in, replicate until the interval is narrow."""
+"""The largest load that holds every SLO: look along the whole axis, close in, replicate until it is narrow."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from simserve.capacity.root import pooled_root
+from simserve.capacity.root import pooled, pooled_root
 from simserve.knee.bootstrap import without_interval
 from simserve.sweep.intervals import Interval
 
 FloatArray = npt.NDArray[np.float64]
-# Used shares of the limit, a row per replication and a column per load; above 1 fails.
-UsedShares = Callable[[Sequence[float], int], FloatArray]
+# Used shares of limits, by replication, load and SLO; above 1 fails. The flag: a run may end once its backlog grows.
+UsedShares = Callable[[Sequence[float], int, bool], FloatArray]
 Distinct = Callable[[Sequence[float]], list[float]]
 
 SHARES_OF_TOP = (0.01, 0.1, 0.25, 0.45, 0.65, 0.8, 0.9, 1.0)
@@ -52,7 +52,7 @@ def find_capacity(used: UsedShares, top: float, effort: Effort, distinct: Distin
     set of any numbers.
     """
     look = distinct([share * top for share in SHARES_OF_TOP])
-    holds = used(look, effort.replications).mean(axis=0) <= 1
+    holds = pooled(used(look, effort.replications, True)) <= 1
     if holds[-1]:
         return Found(_nothing(effort), "saturation", tuple(look), effort.replications)
     if not holds.any():
@@ -62,15 +62,13 @@ def find_capacity(used: UsedShares, top: float, effort: Effort, distinct: Distin
     return _replicated(used, _rates(low, high, top, distinct), top, effort, distinct)
 
 
-def _narrowed(
-    used: UsedShares, low: float, high: float, effort: Effort, distinct: Distinct
-) -> tuple[float, float]:
+def _narrowed(used: UsedShares, low: float, high: float, effort: Effort, distinct: Distinct) -> tuple[float, float]:
     """Halve the bracket on a log scale until five rates across it lie close enough to interpolate between."""
     while high / low > WIDEST_BRACKET:
         (middle,) = distinct([math.sqrt(low * high)])
         if middle in (low, high):
             break
-        if used([middle], effort.replications).mean() <= 1:
+        if pooled(used([middle], effort.replications, True))[0] <= 1:
             low = middle
         else:
             high = middle
@@ -88,9 +86,9 @@ def _replicated(used: UsedShares, loads: list[float], top: float, effort: Effort
     """Double the replications until the interval is narrow; a root that wanders off the rates pulls them along."""
     replications = effort.replications
     while True:
-        shares = used(loads, replications)
+        shares = used(loads, replications, False)
         found = pooled_root(np.array(loads), shares, top, effort.seed)
-        wider = _extended(loads, shares.mean(axis=0), top, distinct)
+        wider = _extended(loads, pooled(shares), top, distinct)
         if len(wider) > len(loads):
             loads = wider
         elif _narrow(found, effort.tolerance) or replications >= effort.max_replications:

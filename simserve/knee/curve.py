@@ -70,9 +70,7 @@ def _knee(loads: FloatArray, latencies: FloatArray, begin: float, end: float) ->
     return float(knees[deepest]) if below_chord[deepest] > MIN_DEPTH * (y[-1] - y[0]) else None
 
 
-def _complete(
-    loads: Sequence[float], latencies: Sequence[Sequence[float | None]]
-) -> tuple[FloatArray, FloatArray]:
+def _complete(loads: Sequence[float], latencies: Sequence[Sequence[float | None]]) -> tuple[FloatArray, FloatArray]:
     """Loads in ascending order at which every replication has a latency, and those latencies."""
     rows = np.array([[np.nan if v is None else v for v in row] for row in latencies], np.float64)
     rows = rows.reshape(len(latencies), len(loads))

@@ -1,0 +1,56 @@
+"""``simserve capacity``: rows over variants and settings, sorted by what they cost, as one document."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from simserve.capacity.row import Asked, capacity_row
+from simserve.knee.probe import Probe
+from simserve.knee.study import Study
+from simserve.sweep.runner import Runner
+
+KIND = "simserve capacity"
+Settings = Mapping[str, Any]
+
+
+def find_capacities(study: Study, runner: Runner, asked: Asked, settings: Sequence[Settings]) -> dict[str, Any]:
+    """The content of ``capacity.json`` for every variant with every setting. Raises InputError."""
+    rows: list[dict[str, Any]] = []
+    notes: list[str] = []
+    for setting in settings:
+        changed = study.with_settings(setting) if setting else study
+        for variant in changed.variants:
+            row, found = capacity_row(Probe(changed, variant, runner), setting, asked)
+            rows.append(row)
+            notes += found
+    return capacity_document(study, asked, rows, notes)
+
+
+def capacity_document(
+    study: Study, asked: Asked, rows: Sequence[dict[str, Any]], notes: Sequence[str]
+) -> dict[str, Any]:
+    """Rows and what was asked, sorted by cost where there is a price, else by capacity."""
+    return {
+        "schema_version": 1,
+        "kind": KIND,
+        "scenario": study.scenario.name,
+        "model": study.scenario.model,
+        "load": study.axis.as_dict(),
+        "slos": [{"metric": slo.metric, "limit": slo.limit, "text": slo.text} for slo in asked.slos],
+        "target_rps": asked.question.target_rps,
+        "price_per_gpu_hour": asked.question.price_per_gpu_hour,
+        "tolerance": asked.effort.tolerance,
+        "rows": sorted(rows, key=rank),
+        "notes": list(dict.fromkeys([*study.notes, *notes])),
+    }
+
+
+def rank(row: Mapping[str, Any]) -> tuple[float, float]:
+    """Sorts rows: the cheapest million of output tokens first, then the largest capacity; no capacity comes last."""
+    cost, capacity = row["cost_per_million_output_tokens"], row["capacity"]["value"]
+    return (
+        math.inf if cost is None or cost["value"] is None else cost["value"],
+        math.inf if capacity is None else -capacity,
+    )

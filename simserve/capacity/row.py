@@ -1,0 +1,160 @@
+"""One row of the answer: what one variant with one setting carries within the SLOs, what limits it, what that costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from simserve.capacity.cost import Question, cost_per_hour, cost_per_million, replicas_for
+from simserve.capacity.search import Effort, Found, find_capacity
+from simserve.capacity.slo import Slo
+from simserve.knee.bootstrap import without_interval
+from simserve.knee.find import looked_at, saturation_of
+from simserve.knee.points import curve_point
+from simserve.knee.probe import Probe
+from simserve.knee.saturation import Saturation
+from simserve.knee.step_times import gpus_per_replica, step_time_of
+from simserve.sweep.intervals import Interval
+from simserve.sweep.task import Measures
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The whole question: SLOs, target rate and price, and how hard to look."""
+
+    slos: tuple[Slo, ...]
+    question: Question
+    effort: Effort
+
+
+class Rates:
+    """Looks up, at loads that a probe runs, how much of each SLO is used, and remembers the runs for the curve."""
+
+    def __init__(self, probe: Probe, slos: Sequence[Slo]) -> None:
+        self._probe = probe
+        self._slos = slos
+        self.runs: dict[float, list[Measures]] = {}  # of each load the most replications that were asked for
+
+    def used(self, loads: Sequence[float], replications: int, stop_early: bool) -> FloatArray:
+        """Used shares of the limits by replication, load and SLO."""
+        unit = self._probe.study.axis.unit
+        what = f"{'looking along' if stop_early else f'{replications} replications at'} {len(loads)} loads, {unit}"
+        grid = self._probe.grid(loads, replications, what, stop_early)
+        for load, runs in zip(loads, grid, strict=True):
+            if len(runs) > len(self.runs.get(load, ())) or not stop_early:
+                self.runs[load] = runs
+        return np.array([[[slo.ratio(run) for slo in self._slos] for run in runs] for runs in grid]).swapaxes(0, 1)
+
+    def tightest(self, load: float) -> tuple[Slo, float]:
+        """The SLO that is used most at a load, and how much of it, between the loads that were run (log scales)."""
+        loads = sorted(self.runs)
+        logs = np.log(loads)
+        shares = [
+            float(np.exp(np.interp(np.log(load), logs, np.log([_mean_share(slo, self.runs[x]) for x in loads]))))
+            for slo in self._slos
+        ]
+        i = int(np.argmax(shares))
+        return self._slos[i], shares[i]
+
+    def mean(self, name: str, load: float) -> float:
+        """A measure at a load, between the loads that were run; 0 where it was never measured."""
+        known = [(x, _mean([run[name] for run in self.runs[x]])) for x in sorted(self.runs)]
+        there = [(x, y) for x, y in known if y is not None]
+        return float(np.interp(load, [x for x, _ in there], [y for _, y in there])) if there else 0.0
+
+
+def capacity_row(probe: Probe, settings: Mapping[str, Any], asked: Asked) -> tuple[dict[str, Any], list[str]]:
+    """A row of ``capacity.json`` and notes. Raises InputError."""
+    axis, scenario = probe.study.axis, probe.study.variants[probe.variant]
+    saturation, note = saturation_of(probe, asked.effort.replications)
+    top = axis.snap(looked_at(saturation, True)[1] if axis.is_closed_loop else saturation.load)
+    rates = Rates(probe, asked.slos)
+    found = find_capacity(rates.used, top, asked.effort, axis.distinct)
+    load, limited_by, reason = _answer(found, saturation, top, rates, probe)
+    served = _served(load, rates, axis.base_rps)
+    gpus = gpus_per_replica(scenario)
+    row = {
+        "variant": probe.variant,
+        "settings": dict(settings),
+        "capacity": served,
+        "load": load,
+        "limited_by": limited_by,
+        "reason": reason,
+        "saturation": saturation.as_dict(),
+        "gpus_per_replica": gpus,
+        **_money(served, _tokens(load, rates), gpus, asked.question),
+        "curve": [curve_point(x, rates.runs[x]) for x in sorted(rates.runs)],
+        "num_simulations": probe.num_simulations,
+        "step_time": step_time_of(scenario),
+    }
+    return row, [note] if note else []
+
+
+def _answer(
+    found: Found, saturation: Saturation, top: float, rates: Rates, probe: Probe
+) -> tuple[Interval, str | None, str | None]:
+    """The load that is carried, what limits it, and in words why there is none or why it is not an SLO."""
+    axis = probe.study.axis
+    if found.limited_by == "saturation" and axis.is_closed_loop:
+        reason = f"every SLO holds up to {top:,.0f} clients, where latency only grows with their number"
+        return without_interval(top, found.replications), "saturation", reason
+    if found.limited_by == "saturation":
+        return saturation.interval, "saturation", "every SLO holds up to the saturation rate"
+    if found.limited_by == "nowhere":
+        slo, share = rates.tightest(found.loads[0])
+        reason = f"{slo.text} fails even at {found.loads[0]:.3g} {axis.unit}: {share:.3g} times its limit"
+        return found.capacity, slo.metric, reason
+    assert found.capacity["value"] is not None, "an SLO limits it somewhere"
+    return found.capacity, rates.tightest(found.capacity["value"])[0].metric, None
+
+
+def _served(load: Interval, rates: Rates, base_rps: float | None) -> Interval:
+    """The load in requests/s: the rate itself, a trace's scale times its rate, or what so many clients are answered."""
+    if base_rps is not None:
+        return _mapped(load, lambda x: x * base_rps)
+    return _mapped(load, lambda x: rates.mean("requests_per_s", x))
+
+
+def _mapped(found: Interval, of: Callable[[float], float]) -> Interval:
+    value, low, high = (None if end is None else of(end) for end in (found["value"], found["low"], found["high"]))
+    return {**found, "value": value, "low": low, "high": high}
+
+
+def _tokens(load: Interval, rates: Rates) -> tuple[float, float]:
+    """Output tokens, and all tokens, that a request brings on average, unanswered ones counted as none."""
+    if load["value"] is None:
+        return 0.0, 0.0
+    answered = 1 - rates.mean("unanswered_share", load["value"])
+    outputs, prompts = (rates.mean(f"mean_{kind}_tokens", load["value"]) for kind in ("output", "prompt"))
+    return answered * outputs, answered * (outputs + prompts)
+
+
+def _money(served: Interval, tokens: tuple[float, float], gpus: int, question: Question) -> dict[str, Any]:
+    """Token rates of one replica at capacity, replicas, and costs."""
+    value = served["value"]
+    replicas = None if question.target_rps is None else replicas_for(question.target_rps, served)
+    count = replicas["value"] if replicas else 1
+    price = question.price_per_gpu_hour
+    return {
+        "output_tokens_per_s": None if value is None else value * tokens[0],
+        "total_tokens_per_s": None if value is None else value * tokens[1],
+        "replicas": replicas,
+        "cost_per_million_output_tokens": cost_per_million(tokens[0], served, gpus, question),
+        "cost_per_million_tokens": cost_per_million(tokens[1], served, gpus, question),
+        "cost_per_hour": None if price is None or value is None else cost_per_hour(gpus, price, count),
+    }
+
+
+def _mean_share(slo: Slo, runs: Sequence[Measures]) -> float:
+    return sum(slo.ratio(run) for run in runs) / len(runs)
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None

@@ -1,0 +1,91 @@
+"""``simserve knee``: for every variant its saturation rate, its load knee and its batch knee, as one document."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from simserve.knee.batch import batch_knee_of
+from simserve.knee.curve import RANGE, curve_knee
+from simserve.knee.plateau import closed_loop_saturation
+from simserve.knee.points import curve_point, flat, latencies_of
+from simserve.knee.probe import Ask, Probe
+from simserve.knee.saturation import Saturation, StudyError, open_loop_saturation
+from simserve.knee.step_times import step_time_of
+from simserve.knee.study import Study
+from simserve.scenario.messages import did_you_mean, printable
+from simserve.sweep.runner import Runner
+
+KIND = "simserve knee"
+CLOSED_LOOP_SPAN = 4  # times the clients that saturate: beyond, latency only goes on in a straight line
+
+
+def find_knees(study: Study, runner: Runner, metric: str, replications: int, num_loads: int) -> dict[str, Any]:
+    """The content of ``knee.json``. Raises InputError: a metric that no run has, or too few requests to saturate."""
+    variants, notes = {}, list(study.notes)
+    for name in study.variants:
+        probe = Probe(study, name, runner)
+        saturation, note = saturation_of(probe, replications)
+        notes += [note] if note else []
+        _check_metric(probe, metric)
+        variants[name] = _variant(probe, saturation, metric, replications, num_loads)
+    closed = study.axis.is_closed_loop
+    looked = f"1 client to {CLOSED_LOOP_SPAN} times" if closed else f"{RANGE[0]:.0%} to {RANGE[1]:.0%} of"
+    notes.append(f"load knee: Kneedle on {metric} over load, from {looked} the saturation load")
+    return {
+        "schema_version": 1,
+        "kind": KIND,
+        "scenario": study.scenario.name,
+        "model": study.scenario.model,
+        "load": study.axis.as_dict(),
+        "metric": metric,
+        "replications": replications,
+        "variants": variants,
+        "notes": notes,
+    }
+
+
+def saturation_of(probe: Probe, replications: int) -> tuple[Saturation, str | None]:
+    """By the rule for the scenario's kind of load, and a note where it could not be settled."""
+    if probe.study.axis.is_closed_loop:
+        return closed_loop_saturation(probe, replications)
+    return open_loop_saturation(probe, replications), None
+
+
+def _variant(probe: Probe, saturation: Saturation, metric: str, replications: int, num_loads: int) -> dict[str, Any]:
+    axis, scenario = probe.study.axis, probe.study.variants[probe.variant]
+    low, high = looked_at(saturation, axis.is_closed_loop)
+    loads = axis.loads(low, high, num_loads) if axis.is_closed_loop else axis.distinct(_towards(low, high, num_loads))
+    grid = probe.grid(loads, replications, f"{len(loads)} loads up to {loads[-1]:.4g} {axis.unit}")
+    knee = curve_knee(loads, latencies_of(grid, metric), loads[0], loads[-1], probe.study.scenario.seed)
+    return {
+        "saturation": saturation.as_dict(),
+        "knee": {**knee, "range": [loads[0], loads[-1]]},
+        "batch_knee": batch_knee_of(scenario),
+        "curve": [curve_point(load, runs) for load, runs in zip(loads, grid, strict=True)],
+        "step_time": step_time_of(scenario),
+    }
+
+
+def looked_at(saturation: Saturation, is_closed_loop: bool) -> tuple[float, float]:
+    """The range of loads that the knee is looked for in."""
+    if is_closed_loop:
+        return 1.0, max(4.0, CLOSED_LOOP_SPAN * saturation.load)
+    return RANGE[0] * saturation.load, RANGE[1] * saturation.load
+
+
+def _towards(low: float, high: float, count: int) -> list[float]:
+    """Loads that come closer together towards saturation, where latency turns: idle capacity shrinks by a constant
+    factor from each to the next."""
+    full = high / RANGE[1]
+    idle = np.geomspace(1 - low / full, 1 - high / full, count)
+    return [float(full * (1 - share)) for share in idle]
+
+
+def _check_metric(probe: Probe, metric: str) -> None:
+    """Every run measures the same; the first that was simulated knows the names."""
+    load = 1.0 if probe.study.axis.is_closed_loop else None
+    known = flat(probe.run([Ask(load, 0)], "metrics")[0])
+    if metric not in known:
+        raise StudyError(printable(f"--metric {metric}: no run measures this; {did_you_mean(metric, known)}"))

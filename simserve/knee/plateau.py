@@ -1,0 +1,65 @@
+"""Closed loop: the plateau of throughput over concurrency, and the concurrency that reaches it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from simserve.knee.bootstrap import bootstrap_interval
+from simserve.knee.probe import Probe
+from simserve.knee.saturation import Saturation
+from simserve.sweep.intervals import interval
+
+FloatArray = npt.NDArray[np.float64]
+REACHED = 0.95  # of the plateau
+MIN_GAIN = 1.02  # a doubling that gains less is flat
+REQUESTS_PER_CLIENT = 4  # fewer, and a run is mostly its beginning and its end
+NUM_DRAWS = 400
+
+
+def closed_loop_saturation(probe: Probe, replications: int) -> tuple[Saturation, str | None]:
+    """Double the clients until two doublings in a row gain less than 2 % in requests/s.
+
+    The plateau is the mean over the flat part; the saturation load is where throughput reaches 95 % of it, by
+    interpolation over log clients, with an interval by bootstrap over replications. The note says when throughput still
+    rose at as many clients as the requests allow.
+    """
+    limit = max(2, probe.study.num_requests // REQUESTS_PER_CLIENT)
+    clients: list[float] = []
+    columns: list[list[float]] = []
+    while len(clients) < 3 or not _flat(columns):
+        count = 2 ** len(clients)
+        if count > limit:
+            break
+        (runs,) = probe.grid([float(count)], replications, f"throughput of {count} clients")
+        clients.append(float(count))
+        columns.append([run["requests_per_s"] or 0.0 for run in runs])
+    rows = np.array(columns, np.float64).T
+    flat = _flat(columns)
+    plateau = interval(rows[:, -2:].mean(axis=1).tolist() if flat else rows[:, -1].tolist())
+    x = np.array(clients)
+    reached = bootstrap_interval(rows, lambda mean: _reached(x, mean), probe.study.scenario.seed, NUM_DRAWS)
+    note = f"{probe.variant}: throughput still rose at {clients[-1]:,.0f} clients, as many as the requests allow"
+    return Saturation(reached, (), plateau), None if flat else note
+
+
+def _flat(columns: list[list[float]]) -> bool:
+    """Whether the last two doublings gained less than 2 % each."""
+    means = [math.fsum(column) / len(column) for column in columns[-3:]]
+    return len(means) == 3 and all(b < MIN_GAIN * a for a, b in itertools.pairwise(means))
+
+
+def _reached(clients: FloatArray, throughput: FloatArray) -> float | None:
+    """Clients at which throughput first reaches ``REACHED`` of its plateau (the mean of the last two)."""
+    wanted = REACHED * throughput[-2:].mean()
+    above = np.flatnonzero(throughput >= wanted)
+    if not len(above):
+        return None
+    i = int(above[0])
+    if i == 0:
+        return float(clients[0])
+    share = (wanted - throughput[i - 1]) / (throughput[i] - throughput[i - 1])
+    return float(np.exp(np.log(clients[i - 1]) + share * np.log(clients[i] / clients[i - 1])))

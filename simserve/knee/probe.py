@@ -1,0 +1,50 @@
+"""Ask the runner for runs of a study, many at a time, each simulated once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from simserve.knee.study import Study
+from simserve.sweep.runner import Runner
+from simserve.sweep.task import Measures
+
+
+class Ask(NamedTuple):
+    """One run: a load (None: everybody at once) and a replication."""
+
+    load: float | None
+    replication: int
+
+
+@dataclass
+class Probe:
+    """Runs of one variant of a study. ``num_simulations`` counts those asked for, each once."""
+
+    study: Study
+    variant: str
+    runner: Runner
+
+    def __post_init__(self) -> None:
+        self._known: dict[tuple[Ask, bool], Measures] = {}
+
+    @property
+    def num_simulations(self) -> int:
+        """Different runs asked for so far."""
+        return len(self._known)
+
+    def run(self, asks: Sequence[Ask], what: str, stop_early: bool = False) -> list[Measures]:
+        """The measures of each, in order; ``what`` is said beside the progress bar."""
+        todo = [ask for ask in dict.fromkeys(asks) if (ask, stop_early) not in self._known]
+        tasks = [self.study.task(self.variant, ask.load, ask.replication, stop_early) for ask in todo]
+        for ask, result in zip(todo, self.runner.run(tasks, f"{self.variant}: {what}") if tasks else [], strict=True):
+            self._known[ask, stop_early] = result[self.variant]
+        return [self._known[ask, stop_early] for ask in asks]
+
+    def grid(
+        self, loads: Sequence[float], replications: int, what: str, stop_early: bool = False
+    ) -> list[list[Measures]]:
+        """For each load the measures of every replication."""
+        found = self.run([Ask(load, r) for load in loads for r in range(replications)], what, stop_early)
+        return [found[i * replications : (i + 1) * replications] for i in range(len(loads))]

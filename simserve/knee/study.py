@@ -1,0 +1,105 @@
+"""A scenario whose load is turned: what is the same in all of its simulations, and the task of each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from simserve.knee.load_axis import LoadAxis, load_axis
+from simserve.scenario import Scenario, TraceWorkload, parse_scenario
+from simserve.scenario.load import apply_overrides
+from simserve.scenario.messages import printable
+from simserve.scenario.yaml_file import read_yaml
+from simserve.step_time.stretch import NS_PER_S
+from simserve.sweep.settings import apply_settings
+from simserve.sweep.task import Task
+from simserve.workload import build_workload
+
+
+@dataclass(frozen=True)
+class Study:
+    """``data`` is the scenario's plain data, overrides applied; ``variants`` are its variants, each a whole scenario.
+    ``num_requests`` is how many requests each run has, ``replications`` how many runs there are of each load at first;
+    ``notes`` say what was changed to replicate it."""
+
+    data: Mapping[str, Any]
+    scenario: Scenario
+    variants: Mapping[str, Scenario]
+    axis: LoadAxis
+    num_requests: int
+    replications: int
+    notes: tuple[str, ...] = ()
+
+    def task(self, variant: str, load: float | None, replication: int, stop_early: bool = False) -> Task:
+        """One variant at one load (None: everybody at once) on the requests of one replication, which are the same at
+        every load and in every variant."""
+        data = self.axis.everybody_at_once(self.data) if load is None else self.axis.at(self.data, load)
+        return Task(
+            data=data,
+            source=self.scenario.source,
+            base_dir=str(self.scenario.base_dir.resolve()),
+            seed=self.scenario.seed + replication,
+            variants=(variant,),
+            stop_early=stop_early,
+        )
+
+    def with_settings(self, settings: Mapping[str, Any]) -> Study:
+        """The same question of a scenario with other settings. Raises ScenarioError."""
+        data = apply_settings(self.data, settings, typed=settings.keys())
+        source, base_dir = self.scenario.source, self.scenario.base_dir
+        if any(key.startswith("workload.") for key in settings):
+            return study_of(data, source, base_dir, self.replications)
+        scenario = parse_scenario(data, source, base_dir)
+        return replace(self, data=data, scenario=scenario, variants=scenario.resolve_variants())
+
+
+def open_study(path: Path, overrides: Sequence[str], seed: int | None, replications: int) -> Study:
+    """Read a scenario file, with overrides, and find its axis of load. Raises InputError."""
+    seeds = () if seed is None else (f"seed={seed}",)
+    return study_of(_plain_data(path, (*overrides, *seeds)), path.name, path.parent, replications)
+
+
+def study_of(data: Mapping[str, Any], source: str, base_dir: Path, replications: int) -> Study:
+    """The study of a scenario's plain data. Raises InputError.
+
+    A trace that is to be replicated is resampled in blocks (circular block bootstrap) unless the scenario says how.
+    """
+    scenario = parse_scenario(data, source, base_dir)
+    if isinstance(scenario.workload, TraceWorkload):
+        return _of_trace(data, scenario, replications)
+    axis = load_axis(data, source)
+    return Study(data, scenario, scenario.resolve_variants(), axis, scenario.workload.num_requests, replications)
+
+
+def _plain_data(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
+    """A scenario file's data with overrides applied, its ``sweep:`` left aside."""
+    read = read_yaml(path)
+    if not isinstance(read, Mapping):
+        parse_scenario(read, path.name, path.parent)  # says what is wrong with it
+        return {}
+    return apply_overrides({key: value for key, value in read.items() if key != "sweep"}, overrides)
+
+
+def _of_trace(data: Mapping[str, Any], scenario: Scenario, replications: int) -> Study:
+    """The study of a trace, which is read here once for its length and its own rate."""
+    config = scenario.workload.model_copy(update={"rate_scale": 1.0, "resample": None, "concurrency": None})
+    workload = build_workload(config, scenario.seed, scenario.base_dir)
+    n = len(workload.table)
+    span_ns = int(workload.table.arrival_ns[-1] - workload.table.arrival_ns[0])
+    axis = load_axis(data, scenario.source, (n - 1) * NS_PER_S / span_ns if span_ns else None)
+    notes = workload.notes
+    if replications > 1 and data["workload"].get("resample") is None:
+        block = math.isqrt(n - 1) + 1
+        resampled = {**data["workload"], "resample": {"block_requests": block}}
+        data = {**data, "workload": resampled}
+        notes += (
+            printable(
+                f"the trace is resampled for each replication in blocks of {block} consecutive requests "
+                "(workload.resample); --replications 1 replays it as it is"
+            ),
+        )
+        scenario = parse_scenario(data, scenario.source, scenario.base_dir)
+    return Study(data, scenario, scenario.resolve_variants(), axis, n, replications, tuple(notes))
