@@ -8,6 +8,12 @@ MANIFEST = {"kind": "simserve study", "seed": 7, "versions": {"python": "3.11.2"
 MEASURED = {"name": "toy-cpu", "kind": "profile", "device": "a small CPU", "calibrated": True, "holdout_mape": 0.031}
 ESTIMATED = {"name": "h100-roofline", "kind": "roofline", "device": "H100", "calibrated": False, "holdout_mape": None}
 VARIANTS = {"static-contiguous": 8.0, "continuous-contiguous": 14.0, "continuous-paged": 20.0}  # what each can carry
+RATE = {
+    "key": "workload.arrivals.rate_rps",
+    "label": "offered load, requests/s",
+    "unit": "requests/s",
+    "base_rps": 1.0,
+}
 LOAD = "workload.arrivals.rate_rps"
 
 
@@ -70,6 +76,7 @@ def sweep_document(
         "replications": n,
         "seeds": list(range(7, 7 + n)),
         "warmup": "auto",
+        "metric": "e2e_s.mean",
         "confidence": 0.95,
         "notes": ["The trace is resampled in blocks of 38 requests."],
         "step_times": dict.fromkeys(variants, MEASURED),
@@ -151,7 +158,7 @@ def knee_document(variants: dict[str, float] | None = None, n: int = 5) -> dict[
         "schema_version": 1,
         "kind": "simserve knee",
         "scenario": "skewed64",
-        "load": {"key": LOAD, "label": "offered load", "unit": "requests/s"},
+        "load": RATE,
         "metric": "e2e_s.mean",
         "variants": found,
         "notes": ["Searched from 1 to 40 requests/s."],
@@ -176,6 +183,7 @@ def capacity_document(
         "schema_version": 1,
         "kind": "simserve capacity",
         "scenario": "skewed64",
+        "load": RATE,
         "slos": [
             {"metric": "ttft_s.p99", "limit": 1.5, "text": "TTFT p99 at most 1.5 s"},
             {"metric": "tpot_s.p99", "limit": 0.4, "text": "TPOT p99 at most 400 ms"},
@@ -196,6 +204,8 @@ def _capacity_row(name, setting, carries, wanted, n):
         "variant": name,
         "settings": setting,
         "capacity": capacity,
+        "load": capacity,
+        "reason": None,
         "limited_by": "saturation" if name == "continuous-paged" else "ttft_s.p99",
         "gpus_per_replica": 2,
         "output_tokens_per_s": 200 * capacity["value"],

@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from simserve.report.capacity_data import CapacityRow
 from simserve.report.study_dims import Dim, Spec, dim, position, tip, valid, word_tip
 from simserve.report.study_measures import Measure, interval_of
@@ -16,8 +14,10 @@ from simserve.report.study_ranges import marked_range
 from simserve.report.style import VariantStyle
 from simserve.report.words import dig, number
 
-OVER = Measure("over", "statistic / limit")
+OVER = Measure("over", "share of the limit used")
 NUM_TARGETS = 240
+ATTAINMENT = "slo_attainment"
+LEAST, MOST = 1e-3, 1e3  # what is drawn of a share of a limit
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,14 @@ class Slo:
     limit: float
     text: str
     style: VariantStyle
+
+    def used(self, value: float | None) -> float | None:
+        """The share of the limit that a figure uses, above 1 when it breaks the SLO. Attainment, which must be reached,
+        uses (1 - attained) / (1 - wanted)."""
+        if value is None or self.limit <= 0:
+            return None
+        used = (1 - value) / (1 - self.limit) if self.metric == ATTAINMENT else value / self.limit
+        return float(f"{min(MOST, max(LEAST, used)):.5g}")
 
 
 def slo_dim(slos: Sequence[Slo], rows: Sequence[Mapping[str, Any]]) -> Dim:
@@ -47,9 +55,7 @@ def slo_rows(slos: Sequence[Slo], row: Mapping[str, Any]) -> list[dict[str, Any]
             "k": slo.key,
             "g": bool(point["grows"]),
             "state": "grows" if point["grows"] else "does not grow",
-            "y": _over(interval_of(point["metrics"], slo.metric), "value", slo.limit),
-            "yl": _over(interval_of(point["metrics"], slo.metric), "low", slo.limit),
-            "yh": _over(interval_of(point["metrics"], slo.metric), "high", slo.limit),
+            **_used(slo, interval_of(point["metrics"], slo.metric)),
         }
         for point in row["curve"]
         for slo in slos
@@ -66,9 +72,9 @@ def slo_chart(load: Dim, y: Dim, slos: Sequence[Slo], row: Mapping[str, Any]) ->
     low = {**place, "y": position(y, "low", True), "y2": {"field": y["high"]}, "color": color}
     hollow = {"condition": {"test": "datum.g", "value": "var(--surface)"}, **color}
     tips = [word_tip("slo", "SLO"), tip(load), tip(y), word_tip("interval", "95 %"), word_tip("state", "backlog")]
-    capacity = row["capacity"] or {}
+    capacity = row["load"] or {}
     layers: list[Spec] = [
-        *marked_range(load, capacity, f"capacity {number(dig(capacity, 'value'))}", "var(--accent)"),
+        *marked_range(load, capacity, f"capacity {number(dig(row['capacity'] or {}, 'value'))}/s", "var(--accent)"),
         _limit(y),
         {"transform": [valid(y["low"])], "mark": {"type": "area", "opacity": 0.16, "clip": True}, "encoding": low},
         {
@@ -130,14 +136,15 @@ def _steps(row: CapacityRow, grid: Sequence[float], price: float) -> list[dict[s
     ends = {"y": dig(capacity, "value"), "yl": dig(capacity, "high"), "yh": dig(capacity, "low")}
     steps = []
     for rate in grid:
-        cells = {key: each * math.ceil(rate / end - 1e-9) for key, end in ends.items() if end}
+        cells = {key: each * math.ceil(rate / end - 1e-12) for key, end in ends.items() if end}
         steps.append({"target": float(f"{rate:.5g}"), "v": row.style.key, "name": row.name, **cells})
     return steps
 
 
-def _over(interval: Mapping[str, Any], key: str, limit: float) -> float | None:
-    value = dig(interval, key)
-    return None if value is None or limit <= 0 else float(f"{np.maximum(value / limit, 1e-6):.5g}")
+def _used(slo: Slo, interval: Mapping[str, Any]) -> dict[str, float | None]:
+    """The share of the limit with its bounds, which change places where more is better."""
+    low, high = ("high", "low") if slo.metric == ATTAINMENT else ("low", "high")
+    return {key: slo.used(dig(interval, end)) for key, end in (("y", "value"), ("yl", low), ("yh", high))}
 
 
 def _given(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

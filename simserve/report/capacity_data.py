@@ -8,10 +8,10 @@ from functools import cached_property
 from typing import Any
 
 from simserve.report.study_measures import Measure, interval_of, measure_of
-from simserve.report.study_words import ALL_EQUAL, settings_text
+from simserve.report.study_words import ALL_EQUAL, settings_text, told_load
 from simserve.report.style import VariantStyle, variant_styles
 from simserve.report.sweep_data import Document
-from simserve.report.words import dig
+from simserve.report.words import NOTHING, dig
 
 CAPACITY = Measure("capacity", "capacity, requests/s")
 COST_OUT = Measure("cost_per_million_output_tokens", "cost per M output tokens")
@@ -50,6 +50,16 @@ class CapacityData:
         return [CapacityRow(row_name(row), styles[row["variant"]], row) for row in self.document["rows"]]
 
     @property
+    def load(self) -> Measure:
+        """The axis of the load that was turned up: requests/s, a trace's scale, or clients."""
+        return told_load(self.document["load"])
+
+    @property
+    def load_is_rate(self) -> bool:
+        """Whether the load is the offered rate itself, so that it need not stand beside the capacity."""
+        return dig(self.document["load"], "base_rps") == 1.0
+
+    @property
     def slos(self) -> Sequence[Mapping[str, Any]]:
         """What must hold."""
         found: Sequence[Mapping[str, Any]] = self.document["slos"]
@@ -68,5 +78,7 @@ def row_name(row: Mapping[str, Any]) -> str:
 
 def limit_text(row: Mapping[str, Any]) -> str:
     """What stops a row from carrying more, in words."""
-    limited = str(row["limited_by"])
-    return "growing backlog" if limited == SATURATION else measure_of(limited).label
+    limited = row["limited_by"]
+    if limited is None:
+        return NOTHING
+    return "growing backlog" if limited == SATURATION else measure_of(str(limited)).label

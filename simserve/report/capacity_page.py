@@ -48,7 +48,11 @@ def capacity_content(data: CapacityData, manifest: Mapping[str, Any]) -> StudyCo
     document = data.document
     step_times = {row.name: row.row["step_time"] for row in data.rows}
     points = [(row.name, point["metrics"]) for row in data.rows for point in row.row["curve"]]
-    notes = Section("notes", "Notes", "What the search itself had to say.", notes=tuple(map(str, document["notes"])))
+    said = (
+        *map(str, document["notes"]),
+        *(f"{row.name}: {row.row['reason']}" for row in data.rows if row.row["reason"]),
+    )
+    notes = Section("notes", "Notes", "What the search itself had to say.", notes=said)
     return StudyContent(
         name=str(document["scenario"]),
         headline=capacity_headline(data),
@@ -89,6 +93,7 @@ def capacity_table(data: CapacityData) -> Table:
         ("variant", lambda row: str(row.row["variant"])),
         ("settings", lambda row: settings_text(row.row["settings"])),
         (CAPACITY.label, lambda row: interval_text(row.row["capacity"], CAPACITY)),
+        *_load_column(data),
         ("limited by", lambda row: limit_text(row.row)),
         ("output tokens/s", lambda row: number(row.number("output_tokens_per_s"))),
         ("GPUs a replica", lambda row: count(row.number("gpus_per_replica"))),
@@ -106,6 +111,13 @@ def capacity_table(data: CapacityData) -> Table:
         if any(text != NOTHING for text in texts) and (head != "settings" or many)
     }
     return Table(tuple(kept), tuple(zip(*kept.values(), strict=True)))
+
+
+def _load_column(data: CapacityData) -> list[tuple[str, Callable[[CapacityRow], str]]]:
+    """The load that was turned up, where it is not the rate itself."""
+    if data.load_is_rate:
+        return []
+    return [(data.load.label, lambda row: interval_text(row.row["load"], data.load))]
 
 
 def _facts(data: CapacityData) -> list[tuple[str, str]]:

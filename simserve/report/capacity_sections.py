@@ -74,19 +74,21 @@ def _slos(data: CapacityData) -> Section:
     keys = (*(Key(slo.text, slo.style.color, slo.style.dash_array) for slo in slos), Key("the limit", "var(--ink)", ""))
     figures = []
     for i, row in enumerate(shown):
-        load = _load_dim(row)
+        load = _load_dim(data.load, row)
         spec = slo_chart(load, y, slos, row.row)
-        figures.append(Figure(f"slo-{i}", row.name, _slo_caption(row), spec, _slo_table(row, slos), "", keys))
+        figures.append(
+            Figure(f"slo-{i}", row.name, _slo_caption(row), spec, _slo_table(data.load, row, slos), "", keys)
+        )
     notes: tuple[str, ...] = ()
     if len(data.rows) > len(shown):
         notes = (f"Drawn for the first {len(shown)} of {len(data.rows)} rows of the summary.",)
     return Section("slos", "SLOs over the load", _INTRO["slos"], tuple(figures), notes=notes)
 
 
-def _load_dim(row: CapacityRow) -> Dim:
+def _load_dim(load: Measure, row: CapacityRow) -> Dim:
     values = [float(point["load"]) for point in row.row["curve"]]
-    values += [v for key in ("value", "high") if (v := dig(row.row["capacity"] or {}, key)) is not None]
-    return dim(Measure("load", "requests/s offered"), "load", values, log=False)
+    values += [v for key in ("value", "high") if (v := dig(row.row["load"] or {}, key)) is not None]
+    return dim(load, "load", values, log=False)
 
 
 def _slo_caption(row: CapacityRow) -> str:
@@ -97,17 +99,17 @@ def _slo_caption(row: CapacityRow) -> str:
     )
 
 
-def _slo_table(row: CapacityRow, slos: list[Slo]) -> Table:
+def _slo_table(load: Measure, row: CapacityRow, slos: list[Slo]) -> Table:
     lines = []
     for point in row.row["curve"]:
         cells = []
         for slo in slos:
             interval, measure = interval_of(point["metrics"], slo.metric), measure_of(slo.metric)
-            value = dig(interval, "value")
-            over = f", {times(value / slo.limit)} the limit" if value is not None and slo.limit else ""
+            used = slo.used(dig(interval, "value"))
+            over = f", {times(used)} the limit" if used is not None else ""
             cells.append(interval_text(interval, measure) + over)
         lines.append((number(point["load"]), *cells, "grows" if point["grows"] else "does not grow"))
-    head = ("requests/s offered", *(measure_of(slo.metric).label for slo in slos), "backlog")
+    head = (load.label, *(measure_of(slo.metric).label for slo in slos), "backlog")
     return Table(head, tuple(lines))
 
 
@@ -166,6 +168,7 @@ def _need(row: CapacityRow, target: float | None) -> str:
 _INTRO = {
     "ranking": "In the order of the summary: the dot is the estimate, the bar its 95 % interval.",
     "slos": "How near each row comes to its limits as the load rises: the capacity is the largest load at which every "
-    "line stays below 1 and the backlog does not grow.",
+    "line stays below 1 and the backlog does not grow. Lines are of answered requests; those never answered count "
+    "against a percentile too.",
     "target": "What a target rate needs when requests are spread evenly over replicas.",
 }

@@ -9,6 +9,7 @@ from typing import Any
 
 from simserve.report.study_dims import Dim, dim
 from simserve.report.study_measures import Measure, dotted, interval_of, known
+from simserve.report.study_words import told_load
 from simserve.report.style import VariantStyle, variant_styles
 from simserve.report.sweep_data import PATHS, Document
 from simserve.report.words import dig
@@ -34,8 +35,7 @@ class KneeData:
     @cached_property
     def load(self) -> Measure:
         """The axis of the load, as the document words it."""
-        label = str(self.document["load"]["label"])
-        return Measure("load", label if self.unit in label else f"{label}, {self.unit}")
+        return told_load(self.document["load"])
 
     @property
     def unit(self) -> str:

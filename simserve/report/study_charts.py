@@ -130,6 +130,12 @@ def _dashes(styles: Sequence[VariantStyle]) -> Spec:
     return {"field": "v", "type": "nominal", "scale": scale, "legend": None}
 
 
+def _by_place(styles: Sequence[VariantStyle], values: Sequence[float]) -> Spec:
+    """Earlier variants are drawn larger than those that may cover them, so that of two that coincide both are seen."""
+    scale = {"domain": [style.key for style in styles], "range": [round(value, 2) for value in values]}
+    return {"field": "v", "type": "nominal", "scale": scale, "legend": None}
+
+
 def _beside(styles: Sequence[VariantStyle]) -> Spec:
     return {"field": "v", "type": "nominal", "scale": {"domain": [style.key for style in styles], "paddingOuter": 0.6}}
 
@@ -145,11 +151,12 @@ def _intervals(y: Dim) -> Spec:
 def _lines(drawn: Sequence[Spec], place: Spec, styles: Sequence[VariantStyle]) -> Spec:
     return {
         "transform": list(drawn),
-        "mark": {"type": "line", "strokeWidth": 2, "clip": True},
+        "mark": {"type": "line", "clip": True},
         "encoding": {
             **place,
             "color": by_variant(styles),
             "strokeDash": _dashes(styles),
+            "strokeWidth": _by_place(styles, [style.width for style in styles]),
             "order": {"field": "load", "type": "quantitative"},
         },
     }
@@ -157,11 +164,12 @@ def _lines(drawn: Sequence[Spec], place: Spec, styles: Sequence[VariantStyle]) -
 
 def _dots(drawn: Sequence[Spec], place: Spec, styles: Sequence[VariantStyle], size: int) -> Spec:
     color = by_variant(styles)
+    sizes = [size * (1.6 - i / len(styles)) if len(styles) > 1 else size for i in range(len(styles))]
     hollow = {"condition": {"test": "datum.g", "value": "var(--surface)"}, **color}
     return {
         "transform": list(drawn),
-        "mark": {"type": "point", "filled": True, "size": size, "strokeWidth": 1.5, "opacity": 1},
-        "encoding": {**place, "fill": hollow, "stroke": color},
+        "mark": {"type": "point", "filled": True, "strokeWidth": 1.5, "opacity": 1},
+        "encoding": {**place, "fill": hollow, "stroke": color, "size": _by_place(styles, sizes)},
     }
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from simserve.report.headline import Badge
 from simserve.report.study_measures import Measure, interval_of
-from simserve.report.words import dig, joined, share
+from simserve.report.words import NBSP, dig, joined, share
 
 StepTimes = Mapping[str, Mapping[str, Any]]
 ALL_EQUAL = "settings of the scenario"
@@ -23,6 +23,12 @@ def load_measure(key: str) -> Measure:
     return Measure("load", _LOADS.get(key.rpartition(".")[2], key))
 
 
+def told_load(load: Mapping[str, Any]) -> Measure:
+    """The load as a document words it: its label, with its unit where the label does not say it."""
+    label, unit = str(load["label"]), str(load["unit"] or "")
+    return Measure("load", label if unit in label else f"{label}, {unit}")
+
+
 def settings_text(settings: Mapping[str, Any], load_axis: str | None = None) -> str:
     """``max_num_seqs 8, block_size 16``: the settings besides the load, keys cut to their last word where clear."""
     others = {key: value for key, value in settings.items() if key != load_axis}
@@ -30,7 +36,7 @@ def settings_text(settings: Mapping[str, Any], load_axis: str | None = None) -> 
         return ALL_EQUAL
     last = [key.rpartition(".")[2] for key in others]
     named = {key: word if last.count(word) == 1 else key for key, word in zip(others, last, strict=True)}
-    return ", ".join(f"{named[key]} {_value(value)}" for key, value in others.items())
+    return ", ".join(f"{named[key]}{NBSP}{_value(value)}" for key, value in others.items())
 
 
 def source_words(source: Mapping[str, Any]) -> str:

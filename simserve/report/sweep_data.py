@@ -45,6 +45,11 @@ class SweepData:
         names = dict.fromkeys([*self.document["step_times"], *(p["variant"] for p in self.document["points"])])
         return variant_styles(names)
 
+    @property
+    def metric(self) -> str:
+        """The latency that knees and the Pareto front are of."""
+        return str(self.document["metric"])
+
     @cached_property
     def load(self) -> Measure | None:
         """The axis of the load, if one was swept."""

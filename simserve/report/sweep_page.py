@@ -59,7 +59,8 @@ def sweep_content(data: SweepData, manifest: Mapping[str, Any]) -> StudyContent:
         badges=study_badges(document["step_times"], metrics),
         facts=_facts(document),
         styles=data.styles,
-        summary_intro="Per curve: where it breaks, and the most it carries before its backlog grows (95 % intervals)."
+        summary_intro=f"Per curve: the knee of {measure_of(data.metric).label}, from where the backlog grows, and the "
+        "most that is carried before (95 % intervals)."
         if data.load
         else "The settings with the most output tokens/s whose backlog does not grow (95 % intervals).",
         summary=curve_table(data) if data.load else best_table(data),

@@ -34,7 +34,7 @@ def sweep_sections(data: SweepData) -> Iterator[Section]:
 
 def _trade_offs(data: SweepData) -> Section:
     x_paths = [p for p in ("output_tokens_per_s", "load", "requests_per_s") if p in data.dims]
-    y_paths = [path for path in TRADED if path in data.dims]
+    y_paths = [path for path in dict.fromkeys((data.metric, *TRADED)) if path in data.dims]
     if not y_paths:
         return Section("curves", "Throughput and latency", "No latency was measured.")
     controls = (_choice("y", "upwards", y_paths, data), _choice("x", "to the right", x_paths, data))
@@ -94,7 +94,7 @@ def _settings(data: SweepData) -> Section:
 
 
 def _pareto(data: SweepData) -> Section:
-    x_path, y_path = "output_tokens_per_s", "e2e_s.mean"
+    x_path, y_path = "output_tokens_per_s", data.metric
     if x_path not in data.dims or y_path not in data.dims:
         return Section("pareto", "Best trade-offs", "")
     best = [point for _, point in data.drawn if point["pareto"]]
@@ -105,7 +105,7 @@ def _pareto(data: SweepData) -> Section:
         f"in both output tokens/s and latency; they belong to {who}. The others are drawn faint, and hollow where "
         "the backlog grows."
     )
-    table = _numbers(data, best, [measure_of(x_path), measure_of(y_path), measure_of("ttft_s.p99")])
+    table = _numbers(data, best, [measure_of(path) for path in dict.fromkeys((x_path, y_path, "ttft_s.p99"))])
     figure = Figure("pareto-front", "Throughput against latency", caption, spec, table, wide=True)
     return Section("pareto", "Best trade-offs", _INTRO["pareto"], (figure,), legend="variants")
 

@@ -10,7 +10,7 @@ from simserve.report.figure import Table
 from simserve.report.study_measures import interval_of, interval_text, measure_of
 from simserve.report.study_words import ALL_EQUAL
 from simserve.report.sweep_data import Point, SweepData
-from simserve.report.words import NOTHING, dig, joined, number, ratio, times
+from simserve.report.words import NOTHING, dig, grouped, joined, number, ratio, times
 
 THROUGHPUT = "output_tokens_per_s"
 MAX_ROWS = 60
@@ -45,14 +45,22 @@ def sweep_headline(data: SweepData) -> str:
         first = f"Every point of this sweep has a growing backlog; {name} still gives the most"
     else:
         first = f"{name} carries the most"
-    first += f": {number(_carried(point))} output tokens/s{_where(data, point)}"
-    if others:
-        second, other = others[0]
-        gain = ratio(_carried(point), _carried(other)) or 1.0
-        more = f", {times(gain)} as much as {second}"
-        first += more if gain > 1 + _SAME else f"; {second} gives as much with longer answers"
+    first += f": {number(_carried(point))} output tokens/s{_where(data, point)}{_against_next(others, point)}."
     broken = _breaks(data)
-    return first + "." + (f" {broken}" if broken else "")
+    return f"{first} {broken}" if broken else first
+
+
+def _against_next(others: Sequence[tuple[str, Point]], point: Point) -> str:
+    """How much more that is than what the next variant carries."""
+    if not others:
+        return ""
+    second, other = others[0]
+    gain = ratio(_carried(point), _carried(other)) or 1.0
+    if gain > 1 + _SAME:
+        return f", {times(gain)} as much as {second}"
+    slower = ratio(_latency(other), _latency(point)) or 1.0
+    longer = f" with {times(slower)} the latency" if slower > 1 + _SAME else " at the same latency"
+    return f"; {second} gives as much{longer}"
 
 
 def curve_table(data: SweepData) -> Table:
@@ -96,23 +104,23 @@ def _breaks(data: SweepData) -> str:
     """Where the curves of the best settings bend, and from where their backlog grows."""
     if data.load is None:
         return ""
-    texts = []
+    texts = {}
     for name, point in list(best_points(data).items())[:MAX_NAMED]:
         group = data.group_of(point)
         curve = next((c for c in _curves(data, name) if data.curve_group(c) == group), None)
         if curve is not None:
-            texts.append(f"{name} {_break(curve)}")
+            texts[name] = _break(curve)
     left = len(data.styles) - MAX_NAMED
     more = f"; {left} other variants stand in the table" if left > 0 else ""
-    return f"Over {data.load.label}: {'; '.join(texts)}{more}." if texts else ""
+    return f"Over {data.load.label}, {grouped(texts)}{more}." if texts else ""
 
 
 def _break(curve: Mapping[str, Any]) -> str:
     knee, grows = curve["knee"] or {}, dig(curve, "saturated_from")
     value, low, high = (dig(knee, key) for key in ("value", "low", "high"))
     bounds = f" ({number(low)} to {number(high)})" if low is not None and high is not None else ""
-    parts = [f"turns up at {number(value)}{bounds}"] if value is not None else []
-    parts.append(f"its backlog grows from {number(grows)}" if grows is not None else "keeps up over the whole range")
+    parts = [f"latency turns up at {number(value)}{bounds}"] if value is not None else []
+    parts.append(f"the backlog grows from {number(grows)}" if grows is not None else "the backlog grows nowhere")
     return joined(parts)
 
 
@@ -134,7 +142,11 @@ def _best(points: Sequence[Point]) -> Point:
     """The most output tokens/s; of those within a percent of it, the shortest answers."""
     most = max(_carried(point) or 0.0 for point in points)
     equal = [point for point in points if (_carried(point) or 0.0) >= most * (1 - _SAME)]
-    return min(equal, key=lambda point: dig(interval_of(point["metrics"], "e2e_s.mean"), "value") or math.inf)
+    return min(equal, key=lambda point: _latency(point) or math.inf)
+
+
+def _latency(point: Point) -> float | None:
+    return dig(interval_of(point["metrics"], "e2e_s.mean"), "value")
 
 
 def _carried(point: Point) -> float | None:
