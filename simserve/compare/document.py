@@ -145,8 +145,8 @@ def _head(run: Run) -> dict[str, Any]:
 def _notes() -> Iterator[str]:
     yield (
         f"Ratios are B/A. Intervals ({CONFIDENCE:.0%}) come from {NUM_DRAWS} resamples of blocks of neighbouring "
-        "requests (moving-block bootstrap, Künsch 1989): the spread within these two runs, not over seeds. For that, "
-        "use `simserve sweep` with replications."
+        "requests (moving-block bootstrap, Künsch 1989; blocks twice as long as Politis and White's rule says): the "
+        "spread within these two runs, not over seeds. For that, use `simserve sweep` with replications."
     )
     yield (
         "Latencies are of finished requests. No interval where fewer than five requests lie beyond a quantile, nor for "

@@ -42,7 +42,7 @@ def tail_rank(num_blocks: float) -> int:
     """How many of the sorted draws lie outside on each side."""
     n = max(2.0, num_blocks)
     expanded = math.sqrt(n / (n - 1)) * float(stats.t.ppf((1 + CONFIDENCE) / 2, n - 1))
-    return max(0, math.floor(float(stats.norm.cdf(-expanded)) * (NUM_DRAWS + 1)) - 1)
+    return max(0, math.floor(float(stats.norm.cdf(-expanded)) * (NUM_DRAWS + 1) + 1e-6) - 1)
 
 
 def _bound(log_ratio: float) -> float | None:

@@ -1,8 +1,9 @@
 """What is compared, and its value in every resample of a run.
 
-A rate of a resample is what its requests produced over the time that they took up. Request i takes up what the latest
-completion among requests 0 … i gains by it, from the first arrival on: these times add up to the makespan, so resample
-0 gives exactly the run's own rate.
+A rate of a resample is what its requests produced over the time that they took up. The latest completion among the
+requests so far moves on with some requests and stands still with others (with the members of a static batch, say, but
+the first): what it gains is shared evenly among the one that moved it and those that follow until it moves again. These
+times add up to the makespan, so resample 0 gives exactly the run's own rate.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def drawn_rates(requests: Requests, slo: Mapping[str, Any], resamples: Resamples
     outputs = np.where(finished, columns["num_emitted_tokens"], 0.0)
     prompts = np.where(finished, columns["num_prompt_tokens"], 0.0)
     made = (outputs, prompts + outputs, finished.astype(np.float64), _meets(requests, slo).astype(np.float64))
-    elapsed = resamples.sums(_taken_up(requests))
+    elapsed = resamples.sums(time_taken_up(requests))
     elapsed[elapsed <= 0] = np.nan
     rates = [resamples.sums(amount) / elapsed for amount in made]
     return dict(zip(RATES, [*rates, elapsed], strict=True))
@@ -99,10 +100,15 @@ def _at_rank(cumulative: FloatColumn, low: FloatColumn, high: FloatColumn, rank:
     return np.asarray(low[i] + inside * (high[i] - low[i]), np.float64)
 
 
-def _taken_up(requests: Requests) -> FloatColumn:
+def time_taken_up(requests: Requests) -> FloatColumn:
+    """Seconds of the makespan that each request stands for (see the module's docstring)."""
     arrivals = requests.columns["arrival_s"]
     ends = np.where(requests.finished, requests.columns["end_s"], arrivals[0])
-    return np.diff(np.maximum.accumulate(ends), prepend=arrivals[0])
+    gains = np.diff(np.maximum.accumulate(ends), prepend=arrivals[0])
+    moves = np.flatnonzero(gains > 0)
+    first = np.unique(np.append(0, moves))
+    sizes = np.diff(np.append(first, len(gains)))
+    return np.repeat(gains[first] / sizes, sizes)
 
 
 def _meets(requests: Requests, slo: Mapping[str, Any]) -> npt.NDArray[np.bool_]:

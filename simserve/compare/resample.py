@@ -50,12 +50,15 @@ def draw_blocks(num_requests: int, block_requests: int, seed: int) -> Resamples:
     lengths = np.full(num_blocks, length)
     lengths[-1] = num_cells - length * (num_blocks - 1)  # the last is cut: a resample is as long as the run
     first = np.random.default_rng(seed).integers(0, num_cells, (NUM_DRAWS, num_blocks))
-    steps = np.zeros((NUM_DRAWS, num_cells + length + 1), np.int32)
-    rows = np.arange(NUM_DRAWS)[:, None]
-    np.add.at(steps, (rows, first), 1)
-    np.add.at(steps, (rows, first + lengths), -1)
-    covered = np.cumsum(steps, axis=1)
+    width = num_cells + length + 1
+    covered = np.cumsum(_counts(first, width) - _counts(first + lengths, width), axis=1)
     weights = np.ones((NUM_DRAWS + 1, num_cells), np.float32)
     weights[1:] = covered[:, :num_cells]
     weights[1:, :length] += covered[:, num_cells : num_cells + length]
     return Resamples(starts, weights, round(length * num_requests / num_cells), num_cells / length)
+
+
+def _counts(places: IntColumn, width: int) -> IntColumn:
+    """How often each row names each of ``width`` places."""
+    rows = np.arange(len(places))[:, None] * width
+    return np.bincount((rows + places).ravel(), minlength=len(places) * width).reshape(len(places), width)

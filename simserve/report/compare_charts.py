@@ -25,10 +25,10 @@ from simserve.report.style import VariantStyle
 from simserve.report.words import plural
 
 Pair = Mapping[str, Any]
-COLORS = {"better": "var(--c2)", "worse": "var(--c1)", "different": "var(--c0)"}
+COLORS = {"better": "var(--c2)", "worse": "var(--c3)", "different": "var(--c0)"}
 PLAIN = "var(--ink-soft)"
 ROW_PX = 24
-WIDEST = 50.0  # a ratio beyond this or its inverse is drawn at the edge
+WIDEST = 1000.0  # a ratio beyond this or its inverse is drawn at the edge
 
 
 def ratio_figure(index: int, pair: Pair) -> Figure | None:
@@ -46,7 +46,7 @@ def ratio_figure(index: int, pair: Pair) -> Figure | None:
         labelExpr="format(datum.value, '.3~g') + '×'",
         grid=True,
     )
-    y = alt.Y("label:N", sort=None, axis=alt.Axis(title=None, labelLimit=170, domain=False, ticks=False))
+    y = alt.Y("label:N", sort=None, axis=alt.Axis(title=None, labelLimit=170, domain=False, ticks=False, grid=True))
     color = alt.Color("color:N", scale=None, legend=None)
     tips = [
         alt.Tooltip(f"{field}:N", title=title)
@@ -124,8 +124,8 @@ def scatter_figures(index: int, pair: Pair) -> list[Figure]:
 def _row(name: str, metric: Mapping[str, Any]) -> dict[str, Any]:
     bounded = metric["low"] is not None or metric["high"] is not None
     ratio = metric["ratio"]
-    low = metric["low"] if metric["low"] is not None else 1 / WIDEST if bounded else ratio
-    high = metric["high"] if metric["high"] is not None else WIDEST if bounded else ratio
+    low = metric["low"] if metric["low"] is not None else 0.0 if bounded else ratio
+    high = metric["high"] if metric["high"] is not None else math.inf if bounded else ratio
     return {
         "label": label(name),
         "a": value_text(name, metric["a"]),
@@ -168,7 +168,9 @@ def _scatter(points: Sequence[Sequence[float]]) -> dict[str, Any]:
     ticks = log_ticks(low, high, 6)
     rows = [{"a": a, "b": b, "n": n} for a, b, n in points]
     most = max(n for _, _, n in points)
-    opacity = alt.Opacity("n:Q", scale=alt.Scale(type="log", domain=[1, max(most, 2)], range=[0.35, 1]), legend=None)
+    opacity = alt.Opacity(
+        "n:Q", scale=alt.Scale(type="log", domain=[1, max(most, 2)], range=[0.35 if most > 1 else 0.7, 1]), legend=None
+    )
     x = alt.X("a:Q", scale=scale, axis=duration_axis("in A, logarithmic scale", ticks, grid=True))
     y = alt.Y("b:Q", scale=scale, axis=duration_axis("in B", ticks, grid=True))
     tips = [duration_tip("a", "in A"), duration_tip("b", "in B"), number_tip("n", "requests")]

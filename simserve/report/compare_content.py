@@ -49,13 +49,13 @@ class ComparisonContent:
 
 def comparison_content(document: Document, manifest: Mapping[str, Any]) -> ComparisonContent:
     """Everything that the template prints, in its order."""
-    a, b = (document[side] for side in SIDES)
+    names = [_name(document, side) for side in SIDES]
     return ComparisonContent(
-        name=f"{a['name']} against {b['name']}",
+        name=" against ".join(names),
         headline=headline(document),
         badges=list(_badges(document)),
         facts=[fact for side in SIDES for fact in _facts(document, side)],
-        styles=variant_styles((f"A: {a['name']}", f"B: {b['name']}")),
+        styles=variant_styles(f"{side.upper()}: {name}" for side, name in zip(SIDES, names, strict=True)),
         differences=Table(("key", "A", "B"), tuple(difference_rows(document))),
         sections=list(_sections(document)),
         provenance=list(_provenance(manifest)),
@@ -75,12 +75,21 @@ def headline(document: Document) -> str:
         metric = pair["metrics"][name]
         if metric["ratio"] is not None:
             unclear = ", no clear difference" if metric["verdict"] == "unclear" else ""
-            bounds = f" ({interval_text(metric)}{unclear})" if metric["low"] is not None else ""
+            span = interval_text(metric).replace("×", "")
+            bounds = f" ({span}{unclear})" if metric["verdict"] not in {None, "same"} else ""
             parts.append(f"{ratio_text(metric)} {words}{bounds}")
     if not parts:
         return "No measure clearly differs between A and B."
     where = f"With {pair_name(pair)}, " if len(pairs) > 1 else ""
     return f"{where}B has {joined(parts)} of A."
+
+
+def _name(document: Document, side: str) -> str:
+    """The run's name, with the variant where the only pair is of two different ones."""
+    pairs, name = document["pairs"], str(document[side]["name"])
+    if len(pairs) == 1 and pairs[0]["variant_a"] != pairs[0]["variant_b"]:
+        return f"{pairs[0][f'variant_{side}']} of {name}"
+    return name
 
 
 def _badges(document: Document) -> Iterator[Badge]:
