@@ -46,8 +46,8 @@ class BacklogTest:
 
 
 def backlog_test(arrival_ns: IntColumn, left_queue_ns: IntColumn) -> BacklogTest:
-    """Test requests that arrive in order at ``arrival_ns`` and leave the waiting line at ``left_queue_ns`` (admitted,
-    rejected or gone; the largest integer where they had not left).
+    """Test requests that arrive in order at ``arrival_ns``. ``left_queue_ns`` is when these and all before them left
+    the waiting line: admitted, rejected or gone; the largest integer where they had not.
 
     Closed loops, where an arrival is an answer to a departure, never grow; nor do requests that all come at once, which
     offer no rate.

@@ -168,8 +168,9 @@ def _occupancy(records: Records, spans: SpanIntegral, kept: Kept) -> dict[str, f
 
 
 def _backlog(records: Records, kept: Kept) -> dict[str, Any]:
+    """Arrivals after the warm-up against everyone who leaves the waiting line, whenever they came."""
     requests = records.requests
-    scheduled, ended = requests.first_scheduled_ns[kept.rows], requests.end_ns[kept.rows]
+    scheduled, ended = requests.first_scheduled_ns, requests.end_ns
     left_ns = np.where(scheduled != NEVER, scheduled, np.where(ended != NEVER, ended, _LAST))
     return backlog_test(requests.arrival_ns[kept.rows], left_ns).as_measures(records.stopped_ns != NEVER)
 
