@@ -17,7 +17,7 @@ from tests.scenario_builders import small
 ends = st.tuples(st.floats(0.001, 1e6), st.floats(1.001, 1e6)).map(lambda pair: (pair[0], pair[0] * pair[1]))
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(ends, st.integers(2, 40))
 def test_a_linear_range_has_equal_steps_and_both_ends(pair, num):
     """LOW:HIGH:NUM: NUM rising values, ends exact, every step (high − low) / (num − 1)."""
@@ -29,7 +29,7 @@ def test_a_linear_range_has_equal_steps_and_both_ends(pair, num):
         assert value == pytest.approx(low + (high - low) * i / (num - 1), rel=1e-9)
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(ends.filter(lambda pair: pair[1] / pair[0] > 1.1), st.integers(2, 20))
 def test_a_log_range_has_equal_ratios_and_both_ends(pair, num):
     """LOW:HIGH:NUM:log: neighbours' ratios are all (high / low) ^ (1 / (num − 1)), to the six digits that are kept."""
@@ -41,7 +41,7 @@ def test_a_log_range_has_equal_ratios_and_both_ends(pair, num):
     assert [math.log(value / low) for value in axis.values] == pytest.approx([i * ratio for i in range(num)], abs=2e-5)
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(st.integers(1, 1000), st.integers(2, 1000), st.integers(2, 40), st.sampled_from(["", ":log"]))
 def test_whole_numbers_rise_without_repeats(low, span, num, scale):
     """A range of a whole-number key: whole, strictly rising, both ends kept, at most NUM."""

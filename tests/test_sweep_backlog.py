@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import t, ttest_1samp
 
 from simserve.sweep.backlog import MIN_REQUESTS, BacklogTest, backlog_test, growth_test, pooled
 from simserve.sweep.task import run_task
@@ -58,8 +59,6 @@ def test_more_replications_find_less_growth():
 
 def test_pooled_is_the_t_test_of_all_batches_when_their_means_agree():
     """Two replications with the same batches: growth as before, and p of 38 degrees of freedom over 40 batches."""
-    from scipy.stats import t
-
     rng = np.random.default_rng(0)
     arrived, left = np.full(20, 100), 100 - rng.integers(-5, 9, 20)
     one = growth_test(arrived, left)
@@ -69,12 +68,10 @@ def test_pooled_is_the_t_test_of_all_batches_when_their_means_agree():
     assert pooled([]) == pooled([BacklogTest()]) == BacklogTest()
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(0, 200), min_size=20, max_size=20))
 def test_the_p_value_is_scipy_s_one_sided_t_test(left):
     """Against scipy.stats.ttest_1samp, an independent implementation."""
-    from scipy.stats import ttest_1samp
-
     shares = (100 - np.array(left)) / 100
     found = growth_test(np.full(20, 100), np.array(left))
     if np.ptp(shares) > 1e-9:

@@ -41,7 +41,7 @@ def test_a_series_worked_by_hand():
     assert mser_batches(np.repeat(np.array(means, np.float64), 5)) == 1
 
 
-@settings(max_examples=80)
+@settings(max_examples=80, deadline=None)
 @given(st.lists(st.floats(0, 100), min_size=0, max_size=120), st.integers(1, 5))
 def test_mser_is_the_published_formula(values, batch):
     """Sums of squares in closed form choose what the definition chooses, ties aside."""
@@ -53,7 +53,7 @@ def test_mser_is_the_published_formula(values, batch):
         assert error[0] == pytest.approx(error[1], rel=1e-6, abs=1e-9)
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10_000), st.integers(2, 60))
 def test_mser_does_not_depend_on_scale_or_offset(seed, num_batches):
     """Adding a constant or changing the unit leaves the cut where it is."""
