@@ -133,8 +133,15 @@ def test_unanswered_requests_are_infinitely_late():
     """A quantile that reaches them is null, and so is everything of a run that was stopped as its backlog grew."""
     late = run(unanswered_share=0.02, slo_quantiles={"ttft_s": {"p99": None}})
     stopped = run(backlog={"grows": True, "stopped_early": True})
-    nobody = run(num_finished=0, ttft_s={"mean": None, "p99": None}, slo_quantiles={})
+    nobody = run(unanswered_share=1.0, ttft_s={"mean": None, "p99": None}, slo_quantiles={})
     assert [parse_slo("ttft_p99=9s").ratio(each) for each in (late, stopped, nobody)] == [WORST] * 3
+
+
+def test_a_mean_bears_one_unanswered_request_in_a_hundred():
+    """It is that of the others; with more it is infinite, as the mean really is."""
+    slo = parse_slo("ttft_mean=1s")
+    assert slo.ratio(run(unanswered_share=0.009)) == pytest.approx(0.2)
+    assert slo.ratio(run(unanswered_share=0.011)) == WORST
 
 
 def test_what_does_not_exist_breaks_no_slo():

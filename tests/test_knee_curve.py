@@ -47,6 +47,16 @@ def test_a_curve_that_never_turns_up_has_no_knee(latencies):
     assert curve_knee(RHO, [latencies])["value"] is None
 
 
+def test_a_curve_that_falls_first_is_looked_at_from_its_lowest_point():
+    """Waiting for a group to fill costs a / ρ: the knee is that of the part right of the least, as by itself."""
+    loads = np.linspace(0.05, 0.95, 60)
+    latencies = 0.3 / loads + mm1(loads)
+    least = int(latencies.argmin())
+    alone = curve_knee(loads[least:], [latencies[least:]])["value"]
+    assert curve_knee(loads, [latencies])["value"] == pytest.approx(alone, abs=0.01)
+    assert alone > loads[least]
+
+
 def test_too_few_loads_have_no_knee():
     """Three points are a line and a guess; loads where some replication has no latency do not count."""
     assert curve_knee(RHO[:3], [mm1(RHO[:3])])["value"] is None

@@ -80,9 +80,7 @@ def find_and_write(options: CapacityOptions) -> Path:
     return page
 
 
-def _document(
-    study: Study, bench: Bench, asked: Asked, axes: list[Axis], options: CapacityOptions
-) -> dict[str, Any]:
+def _document(study: Study, bench: Bench, asked: Asked, axes: list[Axis], options: CapacityOptions) -> dict[str, Any]:
     if options.search is None:
         settings = grid(axes) if axes else [{}]
         return find_capacities(study, bench.runner, asked, settings)

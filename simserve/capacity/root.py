@@ -9,8 +9,8 @@ from simserve.knee.bootstrap import bootstrap_interval
 from simserve.sweep.intervals import Interval
 
 FloatArray = npt.NDArray[np.float64]
-NUM_DRAWS = 400
-NUM_GRID_POINTS = 1001
+NUM_DRAWS = 200
+NUM_GRID_POINTS = 65  # between two loads
 
 
 def pooled(used: FloatArray) -> FloatArray:
@@ -43,14 +43,10 @@ def crossing(loads: FloatArray, used: FloatArray) -> float:
         if (y[edge] > 0) == (edge == 0):
             beyond = x[edge] - y[edge] / slope
             return float(np.exp(np.clip(beyond, x[0] - (x[-1] - x[0]), x[-1] + (x[-1] - x[0]))))
-    fine = np.linspace(x[0], x[-1], NUM_GRID_POINTS)
+    after = int(np.searchsorted(y, 0.0, side="right"))  # 0 < after < len(y), for neither edge is on the wrong side
+    fine = np.linspace(x[after - 1], x[after], NUM_GRID_POINTS)
     values = PchipInterpolator(x, y)(fine)
-    after = int(np.searchsorted(values, 0.0, side="right"))
-    if after >= len(fine):
-        return float(loads[-1])
-    low, high = values[after - 1], values[after]
-    share = -low / (high - low) if high > low else 0.0
-    return float(np.exp(fine[after - 1] + share * (fine[after] - fine[after - 1])))
+    return float(np.exp(np.interp(0.0, values, fine)))
 
 
 def _ascending(values: FloatArray) -> FloatArray:

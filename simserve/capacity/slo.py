@@ -16,6 +16,7 @@ ATTAINMENT = "attainment"
 EXAMPLE = "such as ttft_p99=1s, tpot_mean=50ms or attainment=99%"
 WORST = 1e3  # what a figure that is infinite counts as, in units of its limit, so that means of it exist
 LEAST = 1e-6
+MOST_UNANSWERED = 0.01  # of the requests, where a mean still counts
 
 _SECONDS = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "min": 60.0}
 _VALUE = re.compile(r"\s*(\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+)\s*([a-zµ%]*)\s*")
@@ -49,7 +50,8 @@ class Slo:
         """How much of the limit a run uses: at most 1 when it holds the SLO, between ``LEAST`` and ``WORST``.
 
         Requests that were never answered are infinitely late, so a quantile that reaches them is; the same holds for
-        a run that was stopped because its backlog grew. Attainment uses the share that may fail: (1 − attained) /
+        a run that was stopped because its backlog grew. A mean is that of the answered ones, and infinite once more
+        than 1 % are unanswered (one would do it otherwise). Attainment uses the share that may fail: (1 − attained) /
         (1 − wanted). A run with nothing to measure (TPOT of answers of one token) holds the SLO.
         """
         used = self._used(measures)
@@ -62,14 +64,14 @@ class Slo:
             attained = measures.get("slo_attainment")
             return None if attained is None else (1 - attained) / (1 - self.limit)
         name, _, statistic = self.metric.partition(".")
-        answered = (measures.get(name) or {}).get(statistic)
+        unanswered = measures.get("unanswered_share") or 0.0
         late = measures.get("slo_quantiles", {}).get(name, {})
-        if statistic in late and late[statistic] is None:
-            return None if measures.get("unanswered_share") else 0.0
-        value = late.get(statistic, answered)
-        if value is None:
-            return None if measures.get("num_finished") == 0 else 0.0
-        return float(value) / self.limit
+        if statistic == "mean":
+            value, is_late = measures[name]["mean"], unanswered > MOST_UNANSWERED
+        else:
+            value = late[statistic] if statistic in late else measures[name][statistic]
+            is_late = value is None and unanswered > 0
+        return None if is_late else (value or 0.0) / self.limit
 
 
 def parse_slo(text: str) -> Slo:

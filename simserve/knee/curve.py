@@ -5,6 +5,8 @@ lies farthest below the chord of the normalised curve. That point moves with the
 is part of the definition: here 5 % to 95 % of the saturation rate. For M/M/1 the sojourn time is proportional to
 1 / (1 − ρ); its tangent is parallel to the chord over [a, b] where 1 / (1 − ρ)² = 1 / ((1 − a)(1 − b)), so the knee is
 at 1 − ρ = sqrt((1 − a)(1 − b)), which for the range above is ρ = 0.782, whatever the service time.
+
+A curve that falls first (static groups fill faster under more load) is looked at from its lowest point on.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ FloatArray = npt.NDArray[np.float64]
 RANGE = (0.05, 0.95)  # of the saturation rate
 NUM_GRID_POINTS = 901  # the knee is found to a thousandth of the range
 NUM_DRAWS = 400
+FALLS_FIRST = 1.2  # times its least, at the low end: more than noise
 MIN_DEPTH = 0.01  # of the rise: a curve that leaves its chord by less is straight
 
 
@@ -59,13 +62,15 @@ def _knee(loads: FloatArray, latencies: FloatArray, begin: float, end: float) ->
 
     x = np.linspace(begin, end, NUM_GRID_POINTS)
     y = smooth(loads, latencies, x)
-    if not y[-1] > y[0] * (1 + 1e-9):
+    if y[0] > FALLS_FIRST * y.min():
+        x, y = x[y.argmin() :], y[y.argmin() :]
+    if len(x) < 3 or not y[-1] > y[0] * (1 + 1e-9):
         return None
     found = KneeLocator(x, y, S=1.0, curve="convex", direction="increasing")
     if not found.all_knees:
         return None
     knees = np.array([float(knee) for knee in found.all_knees])
-    below_chord = y[0] + (y[-1] - y[0]) * (knees - begin) / (end - begin) - np.interp(knees, x, y)
+    below_chord = y[0] + (y[-1] - y[0]) * (knees - x[0]) / (x[-1] - x[0]) - np.interp(knees, x, y)
     deepest = int(below_chord.argmax())
     return float(knees[deepest]) if below_chord[deepest] > MIN_DEPTH * (y[-1] - y[0]) else None
 

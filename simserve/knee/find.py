@@ -23,13 +23,15 @@ CLOSED_LOOP_SPAN = 4  # times the clients that saturate: beyond, latency only go
 
 def find_knees(study: Study, runner: Runner, metric: str, replications: int, num_loads: int) -> dict[str, Any]:
     """The content of ``knee.json``. Raises InputError: a metric that no run has, or too few requests to saturate."""
-    variants, notes = {}, list(study.notes)
+    variants, saturations, notes = {}, {}, list(study.notes)
     for name in study.variants:
         probe = Probe(study, name, runner)
         saturation, note = saturation_of(probe, replications)
         notes += [note] if note else []
         _check_metric(probe, metric)
+        saturations[name] = saturation
         variants[name] = _variant(probe, saturation, metric, replications, num_loads)
+    notes += _unproved(saturations)
     closed = study.axis.is_closed_loop
     looked = f"1 client to {CLOSED_LOOP_SPAN} times" if closed else f"{RANGE[0]:.0%} to {RANGE[1]:.0%} of"
     notes.append(f"load knee: Kneedle on {metric} over load, from {looked} the saturation load")
@@ -66,6 +68,20 @@ def _variant(probe: Probe, saturation: Saturation, metric: str, replications: in
         "curve": [curve_point(load, runs) for load, runs in zip(loads, grid, strict=True)],
         "step_time": step_time_of(scenario),
     }
+
+
+def _unproved(saturations: dict[str, Saturation]) -> list[str]:
+    """Notes where the tests do not bear an estimate out: the backlog grows below it, or does not above it."""
+    seen: dict[tuple[float, bool], list[str]] = {}
+    for name, saturation in saturations.items():
+        for check in saturation.checks:
+            if check["grows"] != (check["at"] > 1):
+                seen.setdefault((check["at"], check["grows"]), []).append(name)
+    return [
+        f"{', '.join(names)}: the backlog {'grew' if grows else 'was not seen to grow'} at {at:g} times the saturation "
+        "rate; more requests in each run would show more"
+        for (at, grows), names in seen.items()
+    ]
 
 
 def looked_at(saturation: Saturation, is_closed_loop: bool) -> tuple[float, float]:

@@ -20,17 +20,19 @@ def print_knees(document: Mapping[str, Any], console: Console) -> None:
     table = Table(title=Text(f"{document['scenario']}: load is {load['key']}"), box=box.SIMPLE_HEAD)
     table.title_justify = "left"
     closed = load["base_rps"] is None
-    for head in ("variant", f"saturation, {load['unit']}", "throughput there, requests/s"):
-        table.add_column(head, justify="left" if head == "variant" else "right")
-    for head in (f"knee of {document['metric']}, {load['unit']}", "batch knee", "backlog grows at"):
-        table.add_column(head, justify="right")
+    unit, is_rate = load["unit"], load["base_rps"] == 1.0
+    table.add_column("variant")
+    throughput_head = [] if is_rate else ["throughput there, requests/s"]
+    knee_head = f"knee of {document['metric']}, {unit}"
+    for head in (f"saturation, {unit}", *throughput_head, knee_head, "batch knee", "backlog grows at"):
+        table.add_column(Text(head), justify="right")
     for name, row in document["variants"].items():
         saturation, batch = row["saturation"], row["batch_knee"]
         throughput = saturation["plateau_rps"] if closed else scaled(saturation, load["base_rps"])
         knee = with_interval(row["knee"]) if row["knee"]["value"] is not None else "none"
         batch_text = "not measured" if batch is None else f"{batch['value']} ({batch['low']} to {batch['high']})"
-        cells = (with_interval(saturation), with_interval(throughput), knee, batch_text, _checks(saturation["checks"]))
-        table.add_row(Text(name), *cells)
+        middle = [] if is_rate else [with_interval(throughput)]
+        table.add_row(Text(name), with_interval(saturation), *middle, knee, batch_text, _checks(saturation["checks"]))
     console.print(table)
     print_notes(document, [row["step_time"] for row in document["variants"].values()], console)
 

@@ -1,0 +1,134 @@
+"""What is turned when load is turned, and the loads that can be set."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simserve.errors import ScenarioError
+from simserve.knee.load_axis import LoadAxis, load_axis
+from simserve.knee.study import open_study, study_of
+from simserve.scenario import parse_scenario
+from tests.scenario_builders import SMALL, small, write
+from tests.study_builders import study
+
+TRACE = "arrival_s,num_prompt_tokens,num_output_tokens\n" + "".join(f"{i * 0.5},10,5\n" for i in range(50))
+
+
+def trace_data(tmp_path, **workload):
+    (tmp_path / "t.csv").write_text(TRACE)
+    return small(step_time={"roofline": "laptop-cpu", "dtype": "fp32"}, workload={"trace": "t.csv", **workload})
+
+
+def test_an_open_loop_is_turned_by_its_rate():
+    """Whatever the process; everything else of the workload stays."""
+    axis = study(workload__arrivals={"process": "gamma", "rate_rps": 3.0, "cv": 2.0}).axis
+    data = axis.at(SMALL, 7.25)
+    assert (axis.key, axis.base_rps, axis.is_closed_loop) == ("workload.arrivals.rate_rps", 1.0, False)
+    assert data["workload"]["arrivals"] == {"process": "poisson", "rate_rps": 7.25}
+    assert data["workload"]["output_tokens"] == SMALL["workload"]["output_tokens"]
+    assert SMALL["workload"]["arrivals"]["rate_rps"] == 1.0
+
+
+def test_everybody_at_once_is_a_valid_scenario_of_the_same_requests():
+    """Only the arrivals change."""
+    data = study().axis.everybody_at_once(SMALL)
+    assert data["workload"] == {**SMALL["workload"], "arrivals": {"process": "all_at_once"}}
+    parse_scenario(data)
+
+
+def test_a_closed_loop_is_turned_by_its_clients():
+    """Whole ones."""
+    found = study(workload__arrivals=..., workload__concurrency=8)
+    assert (found.axis.key, found.axis.base_rps) == ("workload.concurrency", None)
+    assert found.axis.at(found.data, 12.0)["workload"]["concurrency"] == 12
+    parse_scenario(found.axis.at(found.data, 12.0))
+
+
+def test_a_trace_is_turned_by_its_scale_and_knows_its_own_rate(tmp_path):
+    """50 requests half a second apart: 2 requests/s at scale 1. All at once is a very large scale."""
+    found = study_of(trace_data(tmp_path, rate_scale=3.0), "s.yaml", tmp_path, 1)
+    assert (found.axis.key, found.axis.base_rps, found.num_requests) == ("workload.rate_scale", 2.0, 50)
+    assert found.axis.at(found.data, 0.5)["workload"]["rate_scale"] == 0.5
+    assert found.axis.everybody_at_once(found.data)["workload"]["rate_scale"] >= 1e6
+    assert found.notes == ()
+
+
+def test_a_replicated_trace_is_resampled_in_blocks_and_says_so(tmp_path):
+    """Blocks of about the root of its length, unless the scenario has its own."""
+    found = study_of(trace_data(tmp_path), "s.yaml", tmp_path, 4)
+    assert found.data["workload"]["resample"] == {"block_requests": 8}
+    assert any("blocks of 8 consecutive requests" in note for note in found.notes)
+    own = study_of(trace_data(tmp_path, resample={"block_requests": 3}), "s.yaml", tmp_path, 4)
+    assert own.data["workload"]["resample"] == {"block_requests": 3} and own.notes == ()
+
+
+def test_replications_share_their_requests_between_loads_and_variants():
+    """Replication r has the scenario's seed + r, whatever the load and the variant."""
+    found = study(seed=40)
+    tasks = [found.task(variant, load, 2) for variant in ("a", "b") for load in (None, 1.0, 2.0)]
+    assert {task.seed for task in tasks} == {42}
+    assert len({task.key() for task in tasks}) == 6
+
+
+def test_everybody_at_once_has_no_load_to_turn(tmp_path):
+    """One sentence: where, the rule, the value and the remedy."""
+    path = write(tmp_path, small(workload__arrivals={"process": "all_at_once"}))
+    with pytest.raises(ScenarioError) as caught:
+        open_study(path, (), None, 4)
+    message = str(caught.value)
+    assert message.startswith("small.yaml: workload.arrivals.process: ") and "(got all_at_once)" in message
+    assert "rate_rps" in message and "concurrency" in message
+
+
+def test_a_trace_without_duration_has_no_load_to_turn(tmp_path):
+    """All of its requests at one instant cannot be scaled."""
+    (tmp_path / "t.csv").write_text("arrival_s,num_prompt_tokens,num_output_tokens\n0,10,5\n0,10,5\n")
+    with pytest.raises(ScenarioError, match=r"workload\.trace: must span some time"):
+        study_of(small(workload={"trace": "t.csv"}), "s.yaml", tmp_path, 1)
+
+
+def test_the_sweep_of_a_scenario_is_left_aside(tmp_path):
+    """It says what `simserve sweep` does; overrides and the seed still count."""
+    path = write(tmp_path, {**small(), "sweep": {"over": {"engine.max_num_seqs": [1, 2]}}})
+    found = open_study(path, ("engine.max_num_seqs=2",), 9, 4)
+    assert "sweep" not in found.data
+    assert (found.scenario.seed, found.scenario.engine.max_num_seqs) == (9, 2)
+
+
+def test_a_file_that_is_no_mapping_is_one_sentence(tmp_path):
+    """As for every other command."""
+    with pytest.raises(ScenarioError, match="must be a mapping"):
+        open_study(write(tmp_path, "[1, 2]"), (), None, 4)
+
+
+OPEN = LoadAxis("workload.arrivals.rate_rps", "", "requests/s", 1.0)
+CLOSED = LoadAxis("workload.concurrency", "", "clients", None)
+
+
+@given(st.sampled_from([OPEN, CLOSED]), st.lists(st.floats(1e-3, 1e5), max_size=8))
+def test_loads_that_can_be_set(axis, loads):
+    """Ascending, each once, whole clients at least one; setting them again changes nothing."""
+    found = axis.distinct(loads)
+    assert found == sorted(set(found)) and axis.distinct(found) == found
+    assert not axis.is_closed_loop or all(load >= 1 and load == int(load) for load in found)
+
+
+@given(st.floats(0.1, 10), st.floats(1.5, 100), st.integers(2, 20))
+def test_geometric_loads(low, factor, count):
+    """Equal ratios from end to end."""
+    loads = OPEN.loads(low, low * factor, count)
+    assert len(loads) == count
+    assert loads[0] == pytest.approx(low) and loads[-1] == pytest.approx(low * factor)
+    ratios = [b / a for a, b in zip(loads, loads[1:], strict=False)]
+    assert ratios == pytest.approx([ratios[0]] * len(ratios), rel=1e-6)
+
+
+def test_load_axis_names_what_a_page_shows():
+    """The document's ``load``."""
+    axis = load_axis(SMALL, "small.yaml")
+    assert axis.as_dict() == {
+        "key": "workload.arrivals.rate_rps",
+        "label": "offered load, requests/s",
+        "unit": "requests/s",
+        "base_rps": 1.0,
+    }
