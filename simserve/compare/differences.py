@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -63,5 +64,9 @@ def _leaves(value: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any
 
 
 def _equal(a: object, b: object) -> bool:
-    """As JSON tells values apart: 1 and 1.0 are one number, true is none."""
-    return a == b and isinstance(a, bool) == isinstance(b, bool)
+    """As JSON tells values apart (true is no number), but 1 and 1.0 are one number."""
+    if isinstance(a, float) or isinstance(b, float):
+        return a == b and not isinstance(a, bool) and not isinstance(b, bool)
+    if a is _MISSING or b is _MISSING:
+        return a is b
+    return json.dumps(a, sort_keys=True) == json.dumps(b, sort_keys=True)

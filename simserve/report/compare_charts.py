@@ -46,7 +46,8 @@ def ratio_figure(index: int, pair: Pair) -> Figure | None:
         labelExpr="format(datum.value, '.3~g') + '×'",
         grid=True,
     )
-    y = alt.Y("label:N", sort=None, axis=alt.Axis(title=None, labelLimit=170, domain=False, ticks=False, grid=True))
+    order = [row["label"] for row in rows]
+    y = alt.Y("label:N", sort=order, axis=alt.Axis(title=None, labelLimit=170, domain=False, ticks=False, grid=True))
     color = alt.Color("color:N", scale=None, legend=None)
     tips = [
         alt.Tooltip(f"{field}:N", title=title)
