@@ -31,7 +31,7 @@ class StepTimeSource:
     """
 
     name: str
-    kind: Literal["profile", "roofline"]
+    kind: Literal["profile", "operators", "roofline"]
     device: str
     calibrated: bool
     holdout_mape: float | None
