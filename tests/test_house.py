@@ -17,6 +17,7 @@ LONGEST_FILE = 350
 CORE = {"request", "model_spec", "kv_cache", "scheduling", "step_time", "workload"}
 RECORDS = {"request", "records", "step_time"}
 RESULT = {"simulate", "scenario", *RECORDS}
+STUDIES = ("sweep", "knee", "capacity", "compare")
 MAY_IMPORT = {
     "errors": set(),
     "request": set(),
@@ -44,9 +45,20 @@ MAY_IMPORT = {
     "run_directory": {*RESULT, "manifest", "metrics", "report", "summary", "trace_events"},
     "terminal": {*RESULT},
     "run_command": {"manifest", "run_directory", "scenario", "simulate", "terminal"},
+    "sweep": {
+        *{*RESULT, "distributions", "engine", "knee", "manifest", "metrics", "report", "run_directory", "summary"},
+        *{"timeline", "workload"},
+    },
+    "knee": {"assemble", "manifest", "report", "scenario", "step_time", "summary", "sweep", "workload"},
+    "capacity": {"knee", "report", "scenario", "sweep"},
+    "compare": {"distributions", "manifest", "report", "request", "run_directory", "summary"},
     "exit_codes": set(),
     "profile_command": {"exit_codes", "report", "step_time"},
-    "cli": {"report", "step_time", "exit_codes", "profile_command", "run_command", "scenario"},
+    **{f"{name}_command": {"exit_codes", name} for name in STUDIES},
+    "cli": {
+        *{"report", "step_time", "exit_codes", "profile_command", "run_command", "scenario"},
+        *(f"{name}_command" for name in STUDIES),
+    },
     "__main__": {"cli"},
 }
 PINNED_EXTRAS = ("calibrate", "cluster", "search", "test")  # those that `make test` installs
