@@ -13,6 +13,7 @@ from simserve.model_spec import ModelSpec, load_model_spec
 from simserve.scenario import (
     ContiguousCacheConfig,
     KvCacheConfig,
+    OperatorsStepTimeConfig,
     PagedCacheConfig,
     ProfileStepTimeConfig,
     RooflineStepTimeConfig,
@@ -23,6 +24,7 @@ from simserve.scheduling import ChunkedScheduler, ContinuousScheduler, Limits, P
 from simserve.step_time import StepTime
 from simserve.step_time.draws import ProfileDraws
 from simserve.step_time.hardware import load_hardware
+from simserve.step_time.operators import OperatorStepTime, load_operators
 from simserve.step_time.profile import ProfileStepTime
 from simserve.step_time.profile_schema import load_profile, require_measured_with
 from simserve.step_time.roofline import RooflineStepTime, check_fits
@@ -95,6 +97,10 @@ def _build_step_time(scenario: Scenario, spec: ModelSpec, calibration_draw: int 
         if calibration_draw is not None:
             profile = ProfileDraws(profile).draw(np.random.default_rng(calibration_draw))
         return ProfileStepTime(profile), profile.provenance.dtype
+    if isinstance(config, OperatorsStepTimeConfig):
+        tables = load_operators(scenario.base_dir / config.operators, spec, config.tensor_parallel)
+        step_time = OperatorStepTime(tables, spec, config.tensor_parallel, config.host_overhead_s)
+        return step_time, tables.origin.dtype or "bf16"
     hardware = load_hardware(config.roofline)
     kv_dtype = scenario.engine.kv_cache.dtype
     return RooflineStepTime(spec, hardware, config.tensor_parallel, config.dtype, kv_dtype), config.dtype

@@ -40,9 +40,9 @@ CASES = [
     ),
     (
         small(step_time__roofline="h100-sxm"),
-        "step_time: must have exactly one of profile, roofline (got 'profile' and 'roofline')",
+        "step_time: must have exactly one of profile, operators, roofline (got 'profile' and 'roofline')",
     ),
-    (small(step_time={"file": "x"}), "step_time: must have exactly one of profile, roofline (got 'file')"),
+    (small(step_time={"file": "x"}), "step_time: must have exactly one of profile, operators, roofline (got 'file')"),
     (small(workload__limit=3), "workload: 'limit' belongs to trace (got generated)"),
     (
         small(workload={"trace": None}),

@@ -12,7 +12,11 @@ from tests.scenario_builders import SMALL
 
 # The least that each kind needs: written out here, so that a kind added without a test is noticed.
 LEAST: dict[str, dict[str, dict[str, Any]]] = {
-    "step_time": {"profile": {"profile": "p"}, "roofline": {"roofline": "h100-sxm"}},
+    "step_time": {
+        "profile": {"profile": "p"},
+        "operators": {"operators": "tables"},
+        "roofline": {"roofline": "h100-sxm"},
+    },
     "workload": {"trace": {"trace": "t.csv"}, "generated": SMALL["workload"]},
     "workload.arrivals": {
         "poisson": {"process": "poisson", "rate_rps": 2.0},

@@ -13,7 +13,12 @@ from simserve.scenario.engine_models import (
 )
 from simserve.scenario.load import load_scenario, parse_scenario, scenario_schema
 from simserve.scenario.models import Scenario, SloConfig
-from simserve.scenario.step_time_models import ProfileStepTimeConfig, RooflineStepTimeConfig, StepTimeConfig
+from simserve.scenario.step_time_models import (
+    OperatorsStepTimeConfig,
+    ProfileStepTimeConfig,
+    RooflineStepTimeConfig,
+    StepTimeConfig,
+)
 from simserve.scenario.workload_models import GeneratedWorkload, ResampleConfig, TraceWorkload, WorkloadConfig
 
 __all__ = [
@@ -25,6 +30,7 @@ __all__ = [
     "EngineConfig",
     "GeneratedWorkload",
     "KvCacheConfig",
+    "OperatorsStepTimeConfig",
     "PagedCacheConfig",
     "ProfileStepTimeConfig",
     "ResampleConfig",

@@ -14,7 +14,8 @@ from simserve.scenario.models import Scenario, build_scenario
 from simserve.scenario.yaml_file import parse_yaml, read_yaml
 
 KeyPath = tuple[str, ...]
-_PATHS = {("workload", "trace"), ("model",), ("step_time", "profile")}
+_PATHS = {("workload", "trace"), ("model",), ("step_time", "profile"), ("step_time", "operators")}
+_NEVER_NAMES = {("workload", "trace"), ("step_time", "operators")}
 
 
 def load_scenario(path: str | Path, overrides: Sequence[str] = ()) -> Scenario:
@@ -96,9 +97,9 @@ def _anchored(value: object, keys: KeyPath) -> object:
     if isinstance(value, Mapping):
         return {key: _anchored(inner, (*keys, key)) for key, inner in value.items()}
     if keys in _PATHS and isinstance(value, str) and value:
-        must_be_file = keys == ("workload", "trace")
         here = Path.cwd() / os.path.expanduser(value)
-        return str(here) if must_be_file or (("/" in value or value.endswith(".json")) and _exists(here)) else value
+        is_path = keys in _NEVER_NAMES or (("/" in value or value.endswith(".json")) and _exists(here))
+        return str(here) if is_path else value
     return value
 
 

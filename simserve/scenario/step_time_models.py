@@ -20,6 +20,16 @@ class ProfileStepTimeConfig(Strict):
     attention: str | None = Field(None, min_length=1, description="refuse a profile of another attention kernel")
 
 
+class OperatorsStepTimeConfig(Strict):
+    """Step times summed from operators that a profiler measured (LLMServingSim's or Vidur's tables)."""
+
+    operators: str = Field(min_length=1, description="the folder of the tables")
+    tensor_parallel: int = Field(1, ge=1, le=1024, description="GPUs that share each layer: which tables to take")
+    host_overhead_s: float = Field(
+        0.0, ge=0, le=3600, allow_inf_nan=False, description="the engine's own work per step, seconds; comes on top"
+    )
+
+
 class RooflineStepTimeConfig(Strict):
     """Step times estimated from a datasheet, for what was never measured."""
 
@@ -28,8 +38,12 @@ class RooflineStepTimeConfig(Strict):
     dtype: Dtype = Field("bf16", description="type of weights and activations")
 
 
-STEP_TIMES = Choice({"profile": ProfileStepTimeConfig, "roofline": RooflineStepTimeConfig})
+STEP_TIMES = Choice(
+    {"profile": ProfileStepTimeConfig, "operators": OperatorsStepTimeConfig, "roofline": RooflineStepTimeConfig}
+)
 StepTimeConfig = Annotated[
-    Annotated[ProfileStepTimeConfig, Tag("<profile>")] | Annotated[RooflineStepTimeConfig, Tag("<roofline>")],
+    Annotated[ProfileStepTimeConfig, Tag("<profile>")]
+    | Annotated[OperatorsStepTimeConfig, Tag("<operators>")]
+    | Annotated[RooflineStepTimeConfig, Tag("<roofline>")],
     Discriminator(STEP_TIMES.tag),
 ]
