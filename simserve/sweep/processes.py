@@ -50,8 +50,10 @@ class WorkerProcesses(Executor):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Stop. With ``cancel_futures`` workers are ended at once, whatever they are doing."""
-        self._closed = True
-        workers = list((self._pool._processes or {}).values()) if cancel_futures else []
+        self._closed = cancel_futures
+        # Not public before Python 3.14, which has terminate_workers(); without it they would work on to no purpose.
+        processes = getattr(self._pool, "_processes", None) or {}
+        workers = list(processes.values()) if cancel_futures else []
         self._pool.shutdown(wait=wait and not cancel_futures, cancel_futures=cancel_futures)
         for worker in workers:
             worker.terminate()
@@ -92,7 +94,7 @@ class WorkerProcesses(Executor):
         self, outer: Future[T], submit: Callable[[ProcessPoolExecutor], Future[T]], broken: ProcessPoolExecutor
     ) -> None:
         with self._lock:
-            if self._pool is broken:
+            if self._pool is broken and not self._closed:
                 self._num_broken += 1
                 if self._num_broken <= MAX_FRESH_POOLS:
                     self._pool = self._fresh_pool()
