@@ -1,0 +1,71 @@
+"""How to ask: the bytes of a request, in the fields that this server understands, for so many tokens in and out."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+Endpoint = Literal["completions", "chat"]
+FORCED = ("ignore_eos", "min_tokens")
+USAGE = ("include_usage",)
+USAGE_OF_EACH_EVENT = ("include_usage", "continuous_usage_stats")
+# Ordinary tokens of every vocabulary from 1,024 up: special ones live at its ends, single bytes below 260.
+TOKEN_IDS = (260, 1000)
+_PATHS = {"completions": "/v1/completions", "chat": "/v1/chat/completions"}
+_LETTERS = np.array([f" {letter}" for letter in "abcdefghijklmnopqrstuvwxyz"])
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """``forced`` names the fields that force an output's length. ``token_ids`` is the range that prompts' ids come from
+    (None: prompts are words); a prompt of u units has ``offset + tokens_per_unit · u`` tokens by the server's count."""
+
+    model_id: str
+    endpoint: Endpoint = "completions"
+    forced: tuple[str, ...] = FORCED
+    stream_options: tuple[str, ...] = USAGE
+    token_ids: tuple[int, int] | None = None
+    tokens_per_unit: float = 1.0
+    offset: float = 0.0
+
+    @property
+    def path(self) -> str:
+        return _PATHS[self.endpoint]
+
+    def body(self, num_prompt: int, num_output: int, rng: np.random.Generator) -> bytes:
+        """A request of about ``num_prompt`` tokens for ``num_output`` more. Prompts are random from their first token
+        on, so that no prefix cache knows them."""
+        fields: dict[str, Any] = {"model": self.model_id, "max_tokens": num_output, "temperature": 0, "stream": True}
+        if "ignore_eos" in self.forced:
+            fields["ignore_eos"] = True
+        if "min_tokens" in self.forced:
+            fields["min_tokens"] = num_output
+        if self.stream_options:
+            fields["stream_options"] = dict.fromkeys(self.stream_options, True)
+        prompt = self._prompt(self.units(num_prompt), rng)
+        if self.endpoint == "chat":
+            fields["messages"] = [{"role": "user", "content": prompt}]
+        else:
+            fields["prompt"] = prompt
+        return json.dumps(fields, separators=(",", ":")).encode()
+
+    def units(self, num_prompt: int) -> int:
+        """Words or ids of a prompt of so many tokens; at least one."""
+        return max(1, round((num_prompt - self.offset) / self.tokens_per_unit))
+
+    def _prompt(self, units: int, rng: np.random.Generator) -> str | list[int]:
+        if self.token_ids is not None:
+            ids: list[int] = rng.integers(*self.token_ids, units).tolist()
+            return ids
+        return "".join(rng.choice(_LETTERS, units).tolist())
+
+    @property
+    def note(self) -> str:
+        """In words, for the table and the manifest."""
+        each = f"{self.tokens_per_unit:.4g} tokens each and {self.offset:.4g} more, by usage"
+        prompts = "token ids" if self.token_ids else f"random letters ({each})"
+        forced = "".join(f" and {name}" for name in self.forced) or " alone, so that an answer may end early"
+        return f"{self.path}; prompts: {prompts}; output lengths asked for by max_tokens{forced}"
