@@ -64,16 +64,21 @@ def run_task(task: Task) -> dict[str, Measures]:
 
 
 def _digests(data: Mapping[str, Any], base_dir: Path) -> Iterator[str]:
-    """Digests of the profiles, traces and model files that a scenario and its variants name."""
+    """Digests of the profiles, operator tables, traces and model files that a scenario and its variants name."""
     overrides = data.get("variants") or {}
     for section in (data, *(each for each in overrides.values() if isinstance(each, Mapping))):
         profile = _at(section, "step_time", "profile")
         if isinstance(profile, str):
             located = base_dir / profile
             yield load_profile(located if "/" in profile or profile.endswith(".json") else profile).digest
-        for path in (_at(section, "workload", "trace"), section.get("model")):
-            if isinstance(path, str) and (base_dir / path).is_file():
-                yield file_digest(base_dir / path)
+        tables = _at(section, "step_time", "operators")
+        if isinstance(tables, str):
+            for path in sorted((base_dir / tables).rglob("*.*")):
+                if path.is_file():
+                    yield file_digest(path)
+        for name in (_at(section, "workload", "trace"), section.get("model")):
+            if isinstance(name, str) and (base_dir / name).is_file():
+                yield file_digest(base_dir / name)
 
 
 def _at(section: Mapping[str, Any], *keys: str) -> object:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -41,8 +42,23 @@ def read_trace(path: Path, format_name: str = "auto") -> Trace:
 
     Rows without output (failed requests in the public traces) or without prompt are left out and counted; duplicates
     are kept and counted. Raises TraceError, one sentence: no such file, a missing column, a length or time that is not
-    a number, negative or huge (the row is named), or no request at all.
+    a number, negative or huge (the row is named), or no request at all. The same object comes back while the file
+    stays as it is; its columns cannot be written.
     """
+    return _read(path, format_name, _stamp(path))
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    try:
+        stat = path.stat()
+    except (OSError, ValueError):
+        return None
+    return stat.st_mtime_ns, stat.st_size
+
+
+@lru_cache(maxsize=2)
+def _read(path: Path, format_name: str, _unused_stamp: tuple[int, int] | None) -> Trace:
+    """Studies replay the same trace thousands of times; the stamp changes when the file does."""
     frame, where = read_columns(path), path.name
     found = [str(name) for name in frame.columns]
     dialect = choose_dialect(found, format_name, where)
@@ -92,6 +108,8 @@ def _in_order(data: pd.DataFrame, where: str, notes: list[str]) -> Trace:
     order = np.argsort(times, kind="stable")
     ordered = {str(name): kept[name].to_numpy()[order] for name in kept.columns}
     ordered["arrival_ns"] = ordered["arrival_ns"] - ordered["arrival_ns"][0]
+    for column in ordered.values():
+        column.setflags(write=False)
     return Trace(**ordered, notes=tuple(printable(f"{where}: {note}") for note in notes))
 
 
