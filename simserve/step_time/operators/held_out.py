@@ -11,7 +11,7 @@ import numpy as np
 
 from simserve.step_time.operators.grid import Values, leave_one_out
 from simserve.step_time.operators.line import Line
-from simserve.step_time.operators.rows import attended_pairs
+from simserve.step_time.operators.packing import attended_pairs
 from simserve.step_time.operators.tables import OperatorTables
 
 

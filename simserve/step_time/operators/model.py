@@ -8,6 +8,7 @@ from simserve.model_spec import ModelSpec
 from simserve.request import Batch
 from simserve.step_time.operators.attention import AttentionTables
 from simserve.step_time.operators.held_out import mean_error
+from simserve.step_time.operators.packing import packed
 from simserve.step_time.operators.tables import OperatorTables
 from simserve.step_time.source import MeasuredPoint, StepTimeSource
 from simserve.step_time.stretch import Ramp
@@ -117,16 +118,6 @@ class OperatorStepTime:
         for n, c, seconds in _thinned(tables.decodes, tables.decode_contexts, tables.decode):
             rest_s, _ = self._without_attention(int(n), int(n))
             yield MeasuredPoint("decode", int(n), 1, int(c), rest_s + self._num_layers * seconds)
-
-
-def packed(batch: Batch) -> tuple[int, float, float]:
-    """The one chunk that does the work of all: its new tokens, its context, and what that grows by per step."""
-    num_tokens, squares, pairs = 0, 0, 0
-    for new, context in batch.chunks:
-        num_tokens += new
-        squares += new * new
-        pairs += new * context
-    return num_tokens, (pairs + squares / 2) / num_tokens - num_tokens / 2, squares / num_tokens
 
 
 def _thinned(rows: Sequence[float], contexts: Sequence[float], values: object) -> Iterator[tuple[float, float, float]]:

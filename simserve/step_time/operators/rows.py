@@ -12,24 +12,21 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from simserve.step_time.operators.grid import Values, bracket, fill_between, half_way, isotonic
+from simserve.step_time.operators.far import with_far_end, with_far_tokens
+from simserve.step_time.operators.grid import Values, bracket, fill_between, isotonic
+from simserve.step_time.operators.packing import LEAST_SHARE, attended_pairs, packed_floor
 from simserve.step_time.surface import Curve
-
-_FAR = 2.0**24  # tokens of context: beyond what any model is asked for
-
-
-def attended_pairs(num_new_tokens: Values | float, num_context_tokens: Values) -> Values:
-    """(query, key) pairs of chunks, up to half a pair per token: q·c + q²/2."""
-    pairs: Values = num_new_tokens * (num_context_tokens + num_new_tokens / 2)
-    return pairs
 
 
 class DecodeRows:
     """Rows are numbers of decodes, contexts their mean cached tokens."""
 
     def __init__(self, rows: Sequence[float], contexts: Sequence[float], measured: Values) -> None:
-        self._rows, self._contexts = list(rows), list(contexts)
-        self._values, self._inside = _completed(measured, self._rows, self._contexts)
+        self._contexts, self._last_row = list(contexts), rows[-1]
+        values, self._inside = _filled(measured, rows, contexts)
+        self._knots, columns = with_far_end(contexts, values.T)
+        self._rows, values = self._with_far_row(rows, columns.T)
+        self._values = isotonic(isotonic(values, 1), 0)
         self._curves: dict[int, Curve] = {}
 
     def curve(self, row: int) -> Curve:
@@ -40,78 +37,60 @@ class DecodeRows:
         return curve
 
     def _make(self, row: int) -> Curve:
-        i, j, row_inside = bracket(self._rows, row)
-        values = blend(self._values[i], self._values[j], self._shares(row, i, j))
+        i, j, _ = bracket(self._rows, row)
+        values = self._values[i] + self._shares(row, i, j) * (self._values[j] - self._values[i])
+        knots, values = self._with_head(row, values)
         (low, high), (more_low, more_high) = self._inside[i], self._inside[j]
-        knots, values = self._knots(row, values)
-        first = knots[0] if low == more_low == self._contexts[0] else max(low, more_low)
-        return Curve(knots, values.tolist(), (first, min(high, more_high)), row_inside)
+        begin = knots[0] if low == more_low == self._contexts[0] else max(low, more_low)
+        row_inside = self._rows[0] <= row <= self._last_row
+        return Curve(knots, values.tolist(), (begin, min(high, more_high)), row_inside)
+
+    def _with_far_row(self, rows: Sequence[float], values: Values) -> tuple[list[float], Values]:
+        self._inside.append(self._inside[-1])
+        return with_far_end(rows, values)
 
     def _shares(self, row: int, i: int, j: int) -> Values:
         rows = self._rows
         return np.array([0.0 if i == j else (row - rows[i]) / (rows[j] - rows[i])])
 
-    def _knots(self, row: int, values: Values) -> tuple[list[float], Values]:
-        return with_far_end(self._contexts, values)
+    def _with_head(self, row: int, values: Values) -> tuple[list[float], Values]:
+        return self._knots, values
 
 
 class PrefillRows(DecodeRows):
     """Rows are the new tokens of all prefills of a step together, contexts the cached tokens that one chunk of so many
     tokens would attend as many pairs with: down to −row/2, where each token attends to itself alone."""
 
+    def _with_far_row(self, rows: Sequence[float], values: Values) -> tuple[list[float], Values]:
+        self._inside.append(self._inside[-1])
+        return with_far_tokens(rows, np.array(self._knots), values)
+
     def _shares(self, row: int, i: int, j: int) -> Values:
-        return pair_shares(row, self._rows[i], self._rows[j], np.array(self._contexts))
+        if i == j:
+            return np.zeros(1)
+        contexts = np.array(self._knots)
+        least, most = attended_pairs(self._rows[i], contexts), attended_pairs(self._rows[j], contexts)
+        shares: Values = (attended_pairs(row, contexts) - least) / (most - least)
+        return shares
 
-    def _knots(self, row: int, values: Values) -> tuple[list[float], Values]:
-        floor = float(self._values[0, 0])
-        knots, values = with_far_end(self._contexts, values)
-        packed = np.minimum(values[0], packed_floor(row, knots, values, floor))
-        return [min(-row / 2, knots[0] - 0.5), *knots], np.concatenate([[packed], values])
-
-
-def pair_shares(row: float, low: float, high: float, contexts: Values) -> Values:
-    """How far a row is from one to another, by attended pairs at each context."""
-    if low == high:
-        return np.zeros(len(contexts))
-    least, most = attended_pairs(low, contexts), attended_pairs(high, contexts)
-    shares: Values = (attended_pairs(row, contexts) - least) / (most - least)
-    return shares
+    def _with_head(self, row: int, values: Values) -> tuple[list[float], Values]:
+        first, knots = self._values[0], self._knots
+        floor = packed_floor(self._rows[0], knots, first, LEAST_SHARE * first[0])
+        head = np.minimum(values[0], packed_floor(row, knots, values, floor))
+        return [min(-row / 2, knots[0] - 0.5), *knots], np.concatenate([[head], values])
 
 
-def blend(low: Values, high: Values, share: Values) -> Values:
-    """From ``low`` at share 0 to ``high`` at 1 and on beyond it, where it never falls."""
-    mixed: Values = np.where(share <= 1, low + share * (high - low), high + (share - 1) * np.maximum(0, high - low))
-    return mixed
-
-
-def with_far_end(contexts: Sequence[float], values: Values) -> tuple[list[float], Values]:
-    """A knot far beyond the last context, on the slope of the upper half: two last contexts may be close, and noisy."""
-    i, last = half_way(contexts), contexts[-1]
-    slope = np.zeros_like(values[-1]) if len(contexts) == 1 else (values[-1] - values[i]) / (last - contexts[i])
-    far = (values[-1] + np.maximum(0.0, slope) * _FAR)[None]
-    return [*contexts, last + _FAR], np.concatenate([values, far])
-
-
-def packed_floor(row: float, knots: Sequence[float], values: Values, floor: Values | float) -> Values:
-    """Seconds of ``row`` tokens that attend to themselves alone: what contexts up to ``row`` add, taken away for half
-    as many (the secant is twice as long as what it extrapolates), and not below ``floor``, a smallest prefill."""
-    i = max(1, min(bracket(knots, max(row, knots[0]))[0], len(knots) - 1))
-    slope = np.maximum(0.0, (values[i] - values[0]) / (knots[i] - knots[0]))
-    packed: Values = np.maximum(floor, values[0] - slope * (knots[0] + row / 2))
-    return packed
-
-
-def _completed(
+def _filled(
     measured: Values, rows: Sequence[float], contexts: Sequence[float]
 ) -> tuple[Values, list[tuple[float, float]]]:
-    """Holes filled, monotone along both axes; and from which to which context each row is known."""
+    """Holes filled; and from which to which context each row is known."""
     values = fill_between(fill_between(measured, contexts, 1), rows, 0)
     inside = []
     for i, row in enumerate(rows):
         known = np.flatnonzero(np.isfinite(values[i]))
         inside.append((contexts[known[0]], contexts[known[-1]]))
         _extend(values, i, known, row / rows[i - 1] if i else math.nan)
-    return isotonic(isotonic(values, 1), 0), inside
+    return values, inside
 
 
 def _extend(values: Values, i: int, known: npt.NDArray[np.intp], scale: float) -> None:
