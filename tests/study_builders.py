@@ -55,7 +55,7 @@ def measures(latency_s: float | None, **changes: object) -> dict[str, Any]:
 
 
 class FakeRunner:
-    """Answers tasks by ``of(load, replication, task)``; load is None for everybody at once. Counts what it was asked."""
+    """Answers tasks by ``of(load, replication, task)``; load is None for everybody at once."""
 
     def __init__(self, of: Callable[[float | None, int, Any], dict[str, Any]], first_seed: int = 0) -> None:
         self.of = of
@@ -112,7 +112,7 @@ def md1_wait_cdf(rate: float, service: float, t: float) -> float:
     getcontext().prec = 60
     lam, d, time = Decimal(rate), Decimal(service), Decimal(t)
     terms = (
-        (-lam * (time - k * d)) ** k / math.factorial(k) * (lam * (time - k * d)).exp()
+        ((-lam * (time - k * d)) ** k if k else 1) / Decimal(math.factorial(k)) * (lam * (time - k * d)).exp()
         for k in range(int(t / service) + 1)
     )
     return float((1 - lam * d) * sum(terms))

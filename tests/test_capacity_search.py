@@ -1,5 +1,6 @@
 """Roots of pooled curves and the search for them, on curves whose roots are known."""
 
+import itertools
 import math
 
 import numpy as np
@@ -146,7 +147,7 @@ def test_only_the_look_along_the_axis_may_stop_runs_early():
 def test_a_crossing_lies_where_a_rising_curve_passes_one(logs, unit):
     """Between the last load below the limit and the first above it; in any unit of load."""
     logs = sorted(logs)
-    assume(all(b - a > 1e-3 for a, b in zip(logs, logs[1:], strict=False)))
+    assume(all(b - a > 1e-3 for a, b in itertools.pairwise(logs)))
     loads, used = unit * np.arange(1.0, len(logs) + 1), np.exp(logs)
     root = crossing(loads, used)
     below, above = loads[used <= 1], loads[used > 1]

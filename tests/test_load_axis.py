@@ -113,16 +113,6 @@ def test_loads_that_can_be_set(axis, loads):
     assert not axis.is_closed_loop or all(load >= 1 and load == int(load) for load in found)
 
 
-@given(st.floats(0.1, 10), st.floats(1.5, 100), st.integers(2, 20))
-def test_geometric_loads(low, factor, count):
-    """Equal ratios from end to end."""
-    loads = OPEN.loads(low, low * factor, count)
-    assert len(loads) == count
-    assert loads[0] == pytest.approx(low) and loads[-1] == pytest.approx(low * factor)
-    ratios = [b / a for a, b in zip(loads, loads[1:], strict=False)]
-    assert ratios == pytest.approx([ratios[0]] * len(ratios), rel=1e-6)
-
-
 def test_load_axis_names_what_a_page_shows():
     """The document's ``load``."""
     axis = load_axis(SMALL, "small.yaml")

@@ -107,9 +107,8 @@ def _open(study: Study, asked: Asked, search: Search) -> OptunaStudy:
     except Exception as error:  # whatever database it is: SQLAlchemy, its drivers and optuna each raise their own
         reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
         where = printable(f"--storage {search.storage}")
-        raise InputError(
-            f"{where}: must be an optuna storage such as sqlite:///search.db ({printable(reason)})"
-        ) from None
+        rule = f"must be a storage that optuna can open, such as sqlite:///search.db ({printable(reason)})"
+        raise InputError(f"{where}: {rule}") from None
 
 
 def _seed(optuna_study: OptunaStudy, seed: int) -> None:

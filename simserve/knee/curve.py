@@ -21,8 +21,8 @@ from simserve.sweep.intervals import Interval
 
 FloatArray = npt.NDArray[np.float64]
 RANGE = (0.05, 0.95)  # of the saturation rate
-NUM_GRID_POINTS = 901  # the knee is found to a thousandth of the range
-NUM_DRAWS = 400
+NUM_GRID_POINTS = 301  # the knee is found to a third of a percent of the range
+NUM_DRAWS = 200
 FALLS_FIRST = 1.2  # times its least, at the low end: more than noise
 MIN_DEPTH = 0.01  # of the rise: a curve that leaves its chord by less is straight
 

@@ -58,7 +58,7 @@ def saturation_of(probe: Probe, replications: int) -> tuple[Saturation, str | No
 def _variant(probe: Probe, saturation: Saturation, metric: str, replications: int, num_loads: int) -> dict[str, Any]:
     axis, scenario = probe.study.axis, probe.study.variants[probe.variant]
     low, high = looked_at(saturation, axis.is_closed_loop)
-    loads = axis.loads(low, high, num_loads) if axis.is_closed_loop else axis.distinct(_towards(low, high, num_loads))
+    loads = axis.distinct(_doubling(low, high, num_loads) if axis.is_closed_loop else _towards(low, high, num_loads))
     grid = probe.grid(loads, replications, f"{len(loads)} loads up to {loads[-1]:.4g} {axis.unit}")
     knee = curve_knee(loads, latencies_of(grid, metric), loads[0], loads[-1], probe.study.scenario.seed)
     return {
@@ -89,6 +89,12 @@ def looked_at(saturation: Saturation, is_closed_loop: bool) -> tuple[float, floa
     if is_closed_loop:
         return 1.0, max(4.0, CLOSED_LOOP_SPAN * saturation.load)
     return RANGE[0] * saturation.load, RANGE[1] * saturation.load
+
+
+def _doubling(low: float, high: float, count: int) -> list[float]:
+    """Geometric clients, and those that were simulated for the plateau already."""
+    plateau = [2.0**i for i in range(int(np.log2(high)) + 1)]
+    return [*plateau, *np.geomspace(low, high, count).tolist()]
 
 
 def _towards(low: float, high: float, count: int) -> list[float]:

@@ -33,11 +33,6 @@ class LoadAxis:
         """The nearest load that can be set: whole clients, at least one; rates to ten digits."""
         return float(max(1, round(load))) if self.is_closed_loop else float(f"{load:.10g}")
 
-    def loads(self, low: float, high: float, count: int) -> list[float]:
-        """``count`` loads from low to high, geometric; fewer where clients are whole."""
-        ratio = (high / low) ** (1 / max(1, count - 1))
-        return self.distinct(low * ratio**i for i in range(count))
-
     def distinct(self, loads: Iterable[float]) -> list[float]:
         """Loads that can be set, ascending, each once."""
         return sorted({self.snap(load) for load in loads})
