@@ -149,7 +149,7 @@ def test_reports_that_stand_are_kept_and_others_go():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--over", "engine.max_model_len=512,1"), "error: queue.yaml: engine.max_model_len: must be ≥ 2 (got 1)"),
+        (("--over", "engine.max_model_len=8192,1"), "error: queue.yaml: engine.max_model_len: must be ≥ 2 (got 1)"),
         (("--over", "engine.max_num_seqs=1,2"), "error: --over engine.max_num_seqs: variant 'two' sets it itself"),
         (("--over", "engine.max_num_sqs=1,2"), "unknown key 'max_num_sqs' (did you mean 'max_num_seqs'?)"),
         (("--over", "engine.block_size=1"), "unknown key 'block_size'"),
