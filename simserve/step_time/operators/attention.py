@@ -15,7 +15,8 @@ Axis = tuple[float, ...]
 @dataclass(frozen=True, eq=False)
 class AttentionTables:
     """``prefill`` over (``tokens``, ``contexts``), ``decode`` over (``decodes``, ``decode_contexts``), ``mixed`` over
-    all four in that order, or None where prefills and decodes run one after another. NaN where nothing was measured.
+    ``mixed_axes``, all four in that order, or None where prefills and decodes run one after another. NaN where nothing
+    was measured; every place of an axis has some measurement.
     """
 
     tokens: Axis
@@ -25,6 +26,7 @@ class AttentionTables:
     decode_contexts: Axis
     decode: Values
     mixed: Values | None = None
+    mixed_axes: tuple[Axis, Axis, Axis, Axis] = ((), (), (), ())
 
     @cached_property
     def prefill_rows(self) -> PrefillRows:
@@ -38,4 +40,4 @@ class AttentionTables:
     def mixed_grid(self) -> MixedGrid | None:
         if self.mixed is None:
             return None
-        return MixedGrid((self.tokens, self.contexts, self.decodes, self.decode_contexts), self.mixed)
+        return MixedGrid(self.mixed_axes, self.mixed)

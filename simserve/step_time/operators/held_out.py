@@ -26,17 +26,18 @@ class LeftOut:
 def left_out(tables: OperatorTables, num_layers: int) -> dict[str, LeftOut]:
     """Errors by table and axis, of the operator alone and of the whole step of ``num_layers`` that holds it."""
     attention = tables.attention
-    q, c, n, k = (
-        np.array(axis) for axis in (attention.tokens, attention.contexts, attention.decodes, attention.decode_contexts)
-    )
-    none = np.zeros(1)
-    grids = {"prefill": (attention.prefill, q, c, none, none), "decode": (attention.decode, none, none, n, k)}
-    found: dict[str, LeftOut] = {}
-    for name, (values, *axes) in grids.items():
-        whole = values[:, :, None, None] if name == "prefill" else values[None, None]
-        found.update(_of_grid(name, whole, axes, tables, num_layers))
+    none = (0.0,)
+    prefill_axes = (attention.tokens, attention.contexts, none, none)
+    decode_axes = (none, none, attention.decodes, attention.decode_contexts)
+    grids = [
+        ("prefill", attention.prefill[:, :, None, None], prefill_axes),
+        ("decode", attention.decode[None, None], decode_axes),
+    ]
     if attention.mixed is not None:
-        found.update(_of_grid("mixed", attention.mixed, [q, c, n, k], tables, num_layers))
+        grids.append(("mixed", attention.mixed, attention.mixed_axes))
+    found: dict[str, LeftOut] = {}
+    for name, values, axes in grids:
+        found.update(_of_grid(name, values, [np.array(axis) for axis in axes], tables, num_layers))
     least = min(np.nanmin(attention.prefill), np.nanmin(attention.decode))
     found["dense tokens"] = _of_line(tables.layer, least + tables.step.at(1)[0] / num_layers)
     return {name: errors for name, errors in found.items() if len(errors.step)}

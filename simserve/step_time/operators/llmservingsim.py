@@ -89,14 +89,15 @@ def _attention(path: Path) -> AttentionTables:
     decode = seconds[(seconds.prefill_chunk == 0) & (seconds.n_decode > 0)]
     mixed = seconds[(seconds.prefill_chunk > 0) & (seconds.n_decode > 0)]
     for kind, part in (("prefills", prefill), ("decodes", decode), ("mixed steps", mixed)):
-        if part.empty or (part.time_us <= 0).any():
-            raise ProfileError(f"{path}: must hold {kind}, each of a time > 0 (got {len(part)} of them)")
-    # Every axis from all rows: a profiler may have swept finer where both run together.
-    q, c = (
-        _axis(seconds[seconds.prefill_chunk > 0], "prefill_chunk"),
-        _axis(seconds[seconds.prefill_chunk > 0], "kv_prefill"),
-    )
-    n, k = _axis(seconds[seconds.n_decode > 0], "n_decode"), _axis(seconds[seconds.n_decode > 0], "kv_decode")
+        if part.empty:
+            raise ProfileError(f"{path}: must hold {kind} (got none)")
+    if (seconds.time_us <= 0).any():
+        row = seconds[seconds.time_us <= 0].iloc[0]
+        shape = ", ".join(f"{name} {row[name]:g}" for name in SHAPE)
+        raise ProfileError(f"{path}: time_us: must be > 0 (got 0 for {shape})")
+    q, c = (_axis(prefill, name) for name in SHAPE[:2])
+    n, k = (_axis(decode, name) for name in SHAPE[2:])
+    both = tuple(_axis(mixed, name) for name in SHAPE)
     return AttentionTables(
         tokens=q,
         contexts=c,
@@ -104,7 +105,8 @@ def _attention(path: Path) -> AttentionTables:
         decodes=n,
         decode_contexts=k,
         decode=_placed(decode, SHAPE[2:], (n, k)),
-        mixed=_placed(mixed, SHAPE, (q, c, n, k)),
+        mixed=_placed(mixed, SHAPE, both),
+        mixed_axes=(both[0], both[1], both[2], both[3]),
     )
 
 
