@@ -116,7 +116,7 @@ class Reference:
                 self.receive(ask, event.time_ns)
                 continue
             if not ask.is_away:
-                self.abandon(ask.attempts[-1])
+                self.abandon(ask.attempts[-1], event.time_ns)
             self.clients.give_up(ask, event.what, event.time_ns)
 
     def receive(self, ask: Ask, now_ns: int) -> None:
@@ -128,9 +128,9 @@ class Reference:
         else:
             self.waiting.append(seq)
 
-    def abandon(self, seq: Seq) -> None:
+    def abandon(self, seq: Seq, now_ns: int) -> None:
         """Its client has left: it is out of the queue at once, or out of the batch when the step has ended."""
-        seq.departed, seq.swapped_blocks = True, 0
+        seq.left_ns, seq.swapped_blocks = now_ns, 0
         if seq in self.waiting:
             self.waiting.remove(seq)
 

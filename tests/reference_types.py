@@ -49,7 +49,7 @@ class Seq:
 
     request: Request
     arrival_ns: int
-    departed: bool = False  # its client has given it up
+    left_ns: int = NEVER  # when its client gave it up
     computed: int = 0
     generated: int = 0
     prefilling: bool = True
@@ -62,6 +62,10 @@ class Seq:
     @property
     def id(self) -> int:
         return self.request.id
+
+    @property
+    def departed(self) -> bool:
+        return self.left_ns != NEVER
 
     @property
     def known(self) -> int:

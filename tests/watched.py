@@ -38,6 +38,15 @@ class WatchedScheduler:
         self.finished_after.add(len(self.batches) - 1)
         return self._inner.finish(seq)
 
+    def abort(self, seq: Sequence) -> list[Sequence]:
+        waits = seq in self.pool.waiting
+        if not waits:
+            self.finished_after.add(len(self.batches) - 1)
+        released = self._inner.abort(seq)
+        if any(self._holds(gone) for gone in [*released, *([seq] if waits else [])]):
+            self.complaints.append(f"request {seq.id} was given up and still holds memory")
+        return released
+
     def held_now(self) -> dict[int, list[int]]:
         """Block ids (contiguous: addresses) that each sequence ever admitted holds."""
         allocator = self.pool.allocator
@@ -46,6 +55,9 @@ class WatchedScheduler:
         assert isinstance(allocator, ContiguousAllocator)
         ranges = {i: allocator.range_of(seq) for i, seq in self.seen.items()}
         return {i: list(range(r[0], r[0] + r[1])) if r else [] for i, r in ranges.items()}
+
+    def _holds(self, seq: Sequence) -> bool:
+        return self.seen.get(seq.id) is seq and bool(self.held_now()[seq.id])
 
     def assert_memory_adds_up(self) -> None:
         assert not self.complaints, self.complaints[0]
