@@ -115,6 +115,7 @@ class _Session:
             faults=clients.faults,
             num_turned_away=sum(outcome.num_turned_away for outcome in load.outcomes),
             num_stale=clients.num_stale,
+            cpu_share=load.cpu_share,
             interrupted=not completed,
         )
         return dialect, measured

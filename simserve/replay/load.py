@@ -30,7 +30,7 @@ OnProgress = Callable[[int, int], None]  # sent, ended
 
 class Load:
     """``outcomes`` has an entry per request of ``table``, in its order, from the start; what is known of each is there
-    at any time."""
+    at any time. ``cpu_share``: of one CPU, what this process used while the load ran."""
 
     def __init__(
         self, clients: Clients, pool: Pool, dialect: Dialect, table: RequestTable, rng: np.random.Generator
@@ -39,6 +39,7 @@ class Load:
         rows = zip(*(column.tolist() for column in columns), strict=True)
         self.outcomes = [Outcome(i, *row) for i, row in enumerate(rows)]
         self.num_sent = self.num_ended = 0
+        self.cpu_share = 0.0
         self._clients, self._pool, self._dialect, self._rng = clients, pool, dialect, rng
         self._prepared: deque[tuple[bytes, Lease]] = deque()
         self._num_prepared = 0
@@ -47,7 +48,7 @@ class Load:
         """Send all and see all to their ends; whether that came about. False: interrupted (this task was cancelled, as
         Ctrl-C does), and requests under way are marked so."""
         try:
-            with _no_pauses():
+            with _no_pauses(), self._own_cpu():
                 await self._make_ready()
                 async with asyncio.TaskGroup() as group:
                     helpers = [group.create_task(self._prepare_ahead()), group.create_task(self._tell(on_progress))]
@@ -112,16 +113,28 @@ class Load:
             on_progress(self.num_sent, self.num_ended)
             await asyncio.sleep(_PROGRESS_EVERY_S)
 
+    @contextmanager
+    def _own_cpu(self) -> Iterator[None]:
+        cpu_s, wall_s = time.process_time(), time.perf_counter()
+        try:
+            yield
+        finally:
+            self.cpu_share = (time.process_time() - cpu_s) / max(1e-9, time.perf_counter() - wall_s)
+
     def _now_s(self) -> float:
         return time.perf_counter() - self._clients.began_s
 
 
 @contextmanager
 def _no_pauses() -> Iterator[None]:
-    """Keep the garbage collector from walking, in the middle of the load, all that was there before it."""
+    """No walk of the garbage collector over everything in the middle of the load: it would make dozens late at once.
+    Young objects are still collected."""
+    thresholds = gc.get_threshold()
     gc.collect()
     gc.freeze()
+    gc.set_threshold(thresholds[0], thresholds[1], 1 << 30)
     try:
         yield
     finally:
+        gc.set_threshold(*thresholds)
         gc.unfreeze()

@@ -21,6 +21,7 @@ SCHEMA_VERSION = 1
 LATENCIES = ("ttft_s", "tpot_s", "e2e_s", "normalized_latency_s")
 LEAST_LATENESS_S = 0.002  # a tick of the system's timer: below it nothing can be done
 MAX_LATE_SHARE = 0.5  # of the mean time between arrivals
+BUSY_SHARE = 0.7  # of one CPU: above it the lateness is this program's own work, below it others'
 _HISTOGRAM = np.concatenate([[0.0], np.geomspace(1e-4, 100.0, 61)])
 _MOST_FAULTS = 50
 
@@ -34,6 +35,7 @@ class Measured:
     faults: Counter[str]
     num_turned_away: int
     num_stale: int
+    cpu_share: float
     interrupted: bool
 
 
@@ -66,6 +68,7 @@ def replay_document(name: str, url: str, dialect: Dialect, measured: Measured, s
         "tokens_per_event": _tokens_per_event(requests, events),
         "lateness_s": describe(requests["lateness_s"].to_numpy(np.float64)),
         "connect_wait_s": describe(requests["connect_wait_s"].where(requests["num_attempts"] > 0).to_numpy(np.float64)),
+        "client_cpu_share": measured.cpu_share,
         "prompt_tokens": _prompt_tokens(requests),
         "output_lengths": _output_lengths(requests),
         "http_statuses": _counted(requests.loc[requests["http_status"] > 0, "http_status"]),
@@ -76,7 +79,8 @@ def replay_document(name: str, url: str, dialect: Dialect, measured: Measured, s
 
 def warnings_of(document: Mapping[str, Any], requests: pd.DataFrame) -> list[str]:
     """What a reader must know before trusting the figures, a sentence each."""
-    return [*_late(requests), *_ended_early(document), *_prompts_off(document), *_tokens_shared(document)]
+    about = (_ended_early, _prompts_off, _tokens_shared)
+    return [*_late(requests, document["client_cpu_share"]), *(words for each in about for words in each(document))]
 
 
 def _rates(requests: pd.DataFrame, slo: SloConfig) -> dict[str, Any]:
@@ -149,7 +153,7 @@ def _counted(values: pd.Series[Any]) -> dict[str, int]:
     return {str(value): int(count) for value, count in sorted(Counter(values).items())}
 
 
-def _late(requests: pd.DataFrame) -> list[str]:
+def _late(requests: pd.DataFrame, cpu_share: float) -> list[str]:
     """Our own lateness, without what the server took to accept a connection."""
     own_s = (requests["lateness_s"] - requests["connect_wait_s"]).dropna()
     if own_s.empty:
@@ -161,7 +165,8 @@ def _late(requests: pd.DataFrame) -> list[str]:
         return []
     return [
         f"this client was late: p99 of its lateness is {p99_s * 1e3:,.1f} ms where requests come every "
-        f"{gap_s * 1e3:,.1f} ms on average; a quieter or faster machine would send them as planned"
+        f"{gap_s * 1e3:,.1f} ms on average, and it used {cpu_share:.0%} of one CPU; "
+        f"{'offer less, or send from a faster machine' if cpu_share > BUSY_SHARE else 'send from a quieter machine'}"
     ]
 
 
