@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from simserve.errors import OutputError
 from simserve.report import render_report
 from simserve.report.content import page_content
-from simserve.report.page import render_page, script_json, vega_bundle
+from simserve.report.page import emphasised, render_page, script_json, vega_bundle
 from tests.report_builders import MANIFEST, PAGED, POLICIES, ROOFLINE, STATIC, SourcedStepTime, run_of, skewed_table
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)><!-- {{ 7*7 }} \"'&"
@@ -90,6 +90,12 @@ def test_names_with_html_in_them_are_text():
     assert any(
         EVIL in json.dumps(spec, ensure_ascii=False).replace('\\"', '"') for spec in charts_of(html)["specs"].values()
     )
+
+
+def test_only_whole_names_are_bold():
+    """A variant called "a" is no letter of the words around it, and a name is not bold inside a longer one."""
+    words = str(emphasised("a carries 2.00× what a-b carries", ["a", "a-b"]))
+    assert words == "<b>a</b> carries <b>2.00×</b> what <b>a-b</b> carries"
 
 
 @given(

@@ -106,18 +106,20 @@
     }
   };
 
-  const drawAll = async () => {
-    for (const box of document.querySelectorAll("[data-chart]")) {
+  const drawEach = async (boxes) => {
+    for (const box of boxes) delete box.dataset.drawn;
+    for (const box of boxes) {
       await draw(box);
       await new Promise((resume) => setTimeout(resume));
     }
-    document.documentElement.dataset.charts = "drawn";
   };
 
+  // One after the other, also when a reader chooses faster than charts are drawn: the last choice is drawn last.
+  let work = drawEach(document.querySelectorAll("[data-chart]")).then(() => {
+    document.documentElement.dataset.charts = "drawn";
+  });
   for (const select of document.querySelectorAll("[data-control]"))
-    select.addEventListener("change", async () => {
-      for (const box of select.closest("section").querySelectorAll("[data-chart]")) await draw(box);
+    select.addEventListener("change", () => {
+      work = work.then(() => drawEach(select.closest("section").querySelectorAll("[data-chart]")));
     });
-
-  drawAll();
 })();

@@ -91,8 +91,8 @@ def vega_bundle() -> str:
 
 def emphasised(sentence: str, names: list[str]) -> Markup:
     """The sentence as HTML, with the names of variants and the ratios in it in bold."""
-    longest_first = sorted(names, key=len, reverse=True)
-    parts = re.split("(" + "|".join([*map(re.escape, longest_first), r"\d[\d.,]*×"]) + ")", sentence)
+    longest_first = [rf"(?<!\w){re.escape(name)}(?!\w)" for name in sorted(names, key=len, reverse=True)]
+    parts = re.split("(" + "|".join([*longest_first, r"\d[\d.,]*×"]) + ")", sentence)
     return Markup("").join(Markup("<b>{}</b>").format(part) if i % 2 else part for i, part in enumerate(parts))
 
 

@@ -65,9 +65,9 @@ def front(x: Dim, y: Dim, styles: Sequence[VariantStyle]) -> Spec:
         "mark": {"type": "line", "color": "var(--ink-soft)", "strokeWidth": 1.5, "interpolate": "step-before"},
         "encoding": {**place, "order": {"field": x["field"], "type": "quantitative"}},
     }
-    faint = _dots([*drawn, {"filter": "!datum.p"}], place, styles, 28)
-    faint["mark"]["opacity"] = 0.3
-    layers = [line, faint, _dots([*drawn, best], place, styles, 75)]
+    faint = _dots([*drawn, {"filter": "!datum.p"}], place, styles, 55)
+    faint["mark"]["opacity"] = 0.28
+    layers = [line, faint, _dots([*drawn, best], place, styles, 55)]
     layers.append(_targets([*drawn, _intervals(y)], place, [tip(x), tip(y)]))
     return _finished(layers, 320)
 
@@ -132,8 +132,9 @@ def _dashes(styles: Sequence[VariantStyle]) -> Spec:
 
 def _by_place(styles: Sequence[VariantStyle], values: Sequence[float]) -> Spec:
     """Earlier variants are drawn larger than those that may cover them, so that of two that coincide both are seen."""
-    scale = {"domain": [style.key for style in styles], "range": [round(value, 2) for value in values]}
-    return {"field": "v", "type": "nominal", "scale": scale, "legend": None}
+    ends = [round(values[0], 2), round(values[-1], 2)]  # Vega-Lite fills in between
+    scale = {"domain": [style.key for style in styles], "range": ends}
+    return {"field": "v", "type": "ordinal", "scale": scale, "legend": None}
 
 
 def _beside(styles: Sequence[VariantStyle]) -> Spec:
@@ -200,7 +201,7 @@ def _targets(drawn: Sequence[Spec], place: Spec, tips: Sequence[Spec], runs: boo
         word_tip("interval", "95 %"),
         word_tip("state", "backlog"),
     ]
-    mark = {"type": "point", "filled": True, "size": 200, "opacity": 0}
+    mark = {"type": "point", "filled": True, "size": 140, "opacity": 0}
     return {
         "transform": [*drawn, {"calculate": "datum.r ? 'its report' : 'its command'", "as": "opens"}],
         "mark": {**mark, "cursor": "pointer" if runs else "default"},

@@ -25,7 +25,7 @@ def dim(measure: Measure, column: str, values: Iterable[float], log: bool | None
         domain = [0.85 * low, 1.18 * high]
         ticks = log_ticks(domain[0], domain[1], 6)
     else:
-        domain = [0.0, 1.0 if measure.kind == "portion" and high > 0.5 else 1.06 * high]
+        domain = [0.0, 1.0 if measure.kind == "portion" and 0.5 < high <= 1 else 1.06 * high]
         ticks = linear_ticks(domain[1], 6)
     form = "compact" if measure.kind == "whole" else measure.kind  # the page's own formats
     return {
