@@ -17,6 +17,7 @@ from simserve.compare.measures import (
     quantiles,
     time_taken_up,
 )
+from simserve.compare.requests import Requests
 from simserve.compare.resample import MAX_CELLS, NUM_DRAWS, draw_blocks
 from tests.compare_builders import ar1, requests_frame, requests_of, summary_of
 
@@ -80,15 +81,49 @@ def test_medians_are_covered_too():
     rng = np.random.default_rng(11)
     held = 0
     for seed in range(100):
-        runs = [requests_of(requests_frame(ar1(500, 0.6, rng, mean, 0.4), seed)) for mean in (1.0, 1.5)]
+        runs = [requests_of(requests_frame(ar1(300, 0.6, rng, mean, 0.4), seed)) for mean in (1.0, 1.5)]
         drawn = []
         for i, run in enumerate(runs):
-            blocks = draw_blocks(500, block_length([run.columns["ttft_s"]]), seed + 1000 * i)
+            blocks = draw_blocks(300, block_length([run.columns["ttft_s"]]), seed + 1000 * i)
             drawn.append(drawn_latencies(run, "ttft_s", blocks)["p50"])
         observed = drawn[1][0] / drawn[0][0]
         interval = ratio_interval(observed, *drawn, blocks.num_blocks)
         held += interval.low <= 1.5 <= interval.high
     assert 88 <= held <= 100
+
+
+def queue(n, load, rng):
+    """Requests through an M/M/1 queue (first come, first served; mean service 1 s) as a run would record them."""
+    arrivals = np.cumsum(rng.exponential(1 / load, n))
+    service = rng.exponential(1.0, n)
+    done = np.cumsum(service)
+    ends = done + np.maximum.accumulate(arrivals - np.append(0, done[:-1]))
+    columns = {"arrival_s": arrivals, "end_s": ends, "num_emitted_tokens": np.ones(n), "num_prompt_tokens": np.ones(n)}
+    return Requests({**columns, "e2e_s": ends - arrivals}, np.ones(n, bool), {})
+
+
+@pytest.mark.parametrize("load", [0.7, 1.5])
+def test_throughput_of_two_seeds_of_one_queue_does_not_differ(load):
+    """Two seeds of an M/M/1 queue, below and above saturation: at least 90 of 100 intervals of the ratio of throughputs
+    hold 1, those of time in the system at least 83 (skewed and correlated); and the intervals say something."""
+    rng = np.random.default_rng(3)
+    held, waits, widths = 0, 0, []
+    for seed in range(100):
+        rates, means = [], []
+        for side in (0, 1):
+            run = queue(400, load, rng)
+            blocks = draw_blocks(400, block_length([run.columns["e2e_s"]]), 2 * seed + side)
+            rates.append(drawn_rates(run, {}, blocks)["requests_per_s"])
+            means.append(drawn_latencies(run, "e2e_s", blocks)["mean"])
+        found = [
+            ratio_interval(b[0] / a[0], a, b, blocks.num_blocks)
+            for a, b in ((rates[0], rates[1]), (means[0], means[1]))
+        ]
+        held += found[0].low <= 1 <= found[0].high
+        waits += found[1].low <= 1 <= found[1].high
+        widths.append(found[0].high / found[0].low)
+    assert held >= 90 and waits >= 83
+    assert np.median(widths) < 1.6
 
 
 @pytest.mark.parametrize("rho", [0.3, 0.7, 0.9])

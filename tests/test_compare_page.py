@@ -211,7 +211,13 @@ def test_runs_of_nothing_have_a_page_too(tmp_path, n):
 
 @pytest.mark.parametrize(
     ("low", "high", "expected"),
-    [(1.1, 1.25, "1.10 to 1.25×"), (2.0, None, "2.00× or more"), (None, None, "–"), (0.0, 0.5, "0 to 0.50×")],
+    [
+        (1.1, 1.25, "1.10 to 1.25×"),
+        (2.0, None, "2.00× or more"),
+        (None, None, "–"),
+        (0.0, 0.5, "0 to 0.50×"),
+        (0.0, None, "any"),
+    ],
 )
 def test_intervals_in_words(low, high, expected):
     """Both bounds, one, or a dash."""

@@ -50,10 +50,12 @@ def ratio_text(metric: Mapping[str, Any]) -> str:
 
 
 def interval_text(metric: Mapping[str, Any]) -> str:
-    """Its bounds: ``1.58 to 1.66×``; a bound that does not exist is said so; a dash where there is no interval."""
+    """Its bounds: ``1.58 to 1.66×``, ``2.00× or more``, ``any``; a dash where there is no interval."""
     low, high = metric["low"], metric["high"]
     if low is None and high is None:
         return NOTHING
+    if not low and high is None:
+        return "any"
     first = times(low).removesuffix("×") if low is not None else "0"
     return f"{first} to {times(high)}" if high is not None else f"{first}× or more"
 
