@@ -6,8 +6,9 @@ alike that a factor of 1 would make blocks several times too short, and every in
 
 Their length is twice taken here: it is the best for a variance, but intervals miss the truth more for blocks too short
 than they widen for blocks too long. With AR(1) latencies (ρ 0.5 to 0.95, 500 to 2,000 requests) 95 % intervals hold the
-true ratio in 86–94 % of experiments with the length itself and in 93–96 % with twice that, and are 5–30 % wider. In M/M/1 queues at loads of 0.5 and 0.8, whose waits are skewed as
-well, they hold it in 90–92 % for the mean time in the system, and in 96–97 % for the throughput.
+true ratio in 86–94 % of experiments with the length itself and in 93–96 % with twice that, and are 5–30 % wider. In
+M/M/1 queues at loads of 0.5 and 0.8, whose waits are skewed as well, they hold it in 90–92 % for the mean time in the
+system, and in 96–97 % for the throughput.
 """
 
 from __future__ import annotations
