@@ -123,6 +123,13 @@ def test_a_grid_is_every_combination_the_last_axis_turning_fastest():
     assert grid([]) == [{}]
 
 
+def test_a_grid_that_nobody_could_wait_for_is_refused():
+    """A slip of a colon (10000 where 100 was meant, twice) is told before memory is full of it."""
+    axes = _axes(small(), "engine.max_num_seqs=1:9999:9999", "workload.arrivals.rate_rps=1:9:9999")
+    with pytest.raises(ScenarioError, match=r"--over: must be at most 20,000 settings in all \(got 99,980,001\)"):
+        grid(axes)
+
+
 def test_a_setting_reaches_every_variant_and_leaves_the_data_alone():
     """The key is set for variants that do not override it; the input mapping does not change."""
     data = {**small(), "variants": {"a": {}, "b": {"engine": {"policy": "chunked"}}}}

@@ -150,6 +150,20 @@ def test_a_second_axis_gives_a_curve_each(tmp_path):
     assert (flat["load_axis"], flat["curves"]) == (None, [])
 
 
+def test_a_swept_policy_names_the_only_variant(tmp_path):
+    """Without variants in the file a point is called by its policy and allocator, whichever it has."""
+    document = _document(_plan(tmp_path, "engine.policy=continuous,chunked", data=queue(0.5), replications=1))
+    assert [point["variant"] for point in document["points"]] == ["continuous-paged", "chunked-paged"]
+    assert list(document["step_times"]) == ["continuous-paged", "chunked-paged"]
+
+
+def test_swept_step_times_are_told(tmp_path):
+    """Two profiles of one model: the document shows the first per variant, and a note names both."""
+    plan = _plan(tmp_path, "step_time.roofline=h100-sxm,a100-sxm", data=queue(0.5), replications=1)
+    assert plan.step_times["continuous-paged"]["name"] == "h100-sxm"
+    assert "the step times of continuous-paged are swept: h100-sxm, a100-sxm" in plan.notes
+
+
 def test_a_closed_loop_has_clients_as_its_load(tmp_path):
     """Concurrency: more clients, more waiting, never a growing backlog."""
     data = queue(0.5, 200)

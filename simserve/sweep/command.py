@@ -68,7 +68,7 @@ def _simulated(plan: Plan, options: SweepOptions, study: StudyFolder, messages: 
     runs = study.path / "runs"
     pages = write_run_reports(plan, chosen_settings(plan, document), commands, runs, workers, messages)
     for i, point in enumerate(document["points"]):
-        point["report"] = pages.get(i // len(plan.variants))
+        point["report"] = pages.get(i // plan.num_variants)
     return document
 
 

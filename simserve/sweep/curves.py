@@ -49,13 +49,13 @@ def _knee(
     """The load where the metric turns up, over the points whose backlog does not grow; null where there is none."""
     from simserve.knee.curve import curve_knee
 
-    n, num_variants = plan.config.replications, len(plan.variants)
+    n, num_variants = plan.config.replications, plan.num_variants
     latencies: list[list[float | None]] = []
     for r in range(n):
         row = []
         for i in indices:
             setting, variant = divmod(i, num_variants)
-            measures = measured[setting * n + r][plan.variants[variant]]
+            measures = measured[setting * n + r][plan.names[setting][variant]]
             row.append(metric_value(measures, plan.config.metric))
         latencies.append(row)
     found = curve_knee(loads, latencies)

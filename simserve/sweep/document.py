@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -29,10 +28,10 @@ def sweep_document(plan: Plan, measured: Results, drawn: Results, commands: Sequ
     """
     n = plan.config.replications
     points = []
-    for (i, settings), name in itertools.product(enumerate(plan.settings), plan.variants):
+    for i, name in ((i, name) for i, names in enumerate(plan.names) for name in names):
         runs = [result[name] for result in measured[i * n : (i + 1) * n]]
         draws = [result[name] for result in drawn[i * n : (i + 1) * n]]
-        points.append({"settings": settings, "variant": name, **_point(runs, draws), "command": commands[i]})
+        points.append({"settings": plan.settings[i], "variant": name, **_point(runs, draws), "command": commands[i]})
     _mark_front(points, plan.config.metric)
     return {
         "schema_version": SCHEMA_VERSION,

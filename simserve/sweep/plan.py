@@ -13,7 +13,7 @@ from simserve.scenario import Scenario, parse_scenario
 from simserve.scenario.load import apply_overrides, as_mapping
 from simserve.scenario.sweep_models import SweepConfig
 from simserve.scenario.yaml_file import read_yaml
-from simserve.simulate import Prepared, prepare
+from simserve.simulate import prepare
 from simserve.sweep.axes import Axis, build_axes, flat_notes, load_axis_of
 from simserve.sweep.metric_names import check_metric
 from simserve.sweep.options import SweepOptions
@@ -23,8 +23,10 @@ from simserve.sweep.task import Task
 
 @dataclass(frozen=True)
 class Plan:
-    """``data`` has one scenario (plain data, no ``sweep``) per element of ``settings``. ``is_calibrated`` says whether
-    some step times were measured, so that their noise can be drawn. ``step_times`` are by variant, of the first point.
+    """``data`` has one scenario (plain data, no ``sweep``) per element of ``settings``, and ``names`` its variants':
+    equally many at each, but without ``variants`` in the file they follow policy and allocator, which may be swept.
+    ``step_times`` are by variant, of the first setting that has it. ``is_calibrated`` says whether some of all were
+    measured, so that their noise can be drawn.
     """
 
     scenario: Scenario
@@ -34,10 +36,15 @@ class Plan:
     settings: tuple[Settings, ...]
     data: tuple[Mapping[str, Any], ...]
     config: SweepConfig
-    variants: tuple[str, ...]
+    names: tuple[tuple[str, ...], ...]
     step_times: dict[str, dict[str, Any]]
     is_calibrated: bool
     notes: tuple[str, ...]
+
+    @property
+    def num_variants(self) -> int:
+        """Variants at each setting."""
+        return len(self.names[0])
 
     @property
     def seeds(self) -> list[int]:
@@ -81,21 +88,8 @@ def build_plan(options: SweepOptions) -> Plan:
     typed = [axis.key for axis in axes if axis.typed]
     points = [apply_settings(data, each, typed) for each in settings]
     points, notes = _replicable(points, config.replications, path)
-    prepared = [prepare(parse_scenario(point, path.name, path.parent)) for point in points[:1]]
-    for point in points[1:]:
-        prepare(parse_scenario(point, path.name, path.parent))
-    return _plan(prepared[0], axes, settings, points, config, [*flat_notes(data, axes), *notes])
-
-
-def _plan(
-    first: Prepared,
-    axes: list[Axis],
-    settings: list[Settings],
-    points: list[dict[str, Any]],
-    config: SweepConfig,
-    notes: list[str],
-) -> Plan:
-    step_times = {name: step_time_entry(parts) for name, parts in first.parts.items()}
+    first = prepare(parse_scenario(points[0], path.name, path.parent))
+    names, step_times = _checked(points, path)
     return Plan(
         scenario=first.scenario,
         model=str(resolved_scenario(first.scenario)["model"]),
@@ -104,11 +98,37 @@ def _plan(
         settings=tuple(settings),
         data=tuple(points),
         config=config,
-        variants=tuple(first.parts),
-        step_times=step_times,
-        is_calibrated=any(entry["kind"] == "profile" for entry in step_times.values()),
-        notes=(*notes, *first.workload.notes),
+        names=names,
+        step_times={name: entries[0] for name, entries in step_times.items()},
+        is_calibrated=any(entry["kind"] == "profile" for entries in step_times.values() for entry in entries),
+        notes=(*flat_notes(data, axes), *notes, *_differ(step_times), *first.workload.notes),
     )
+
+
+def _checked(
+    points: list[dict[str, Any]], path: Path
+) -> tuple[tuple[tuple[str, ...], ...], dict[str, list[dict[str, Any]]]]:
+    """Every point built as a run would build it: the names of its variants, and by name the step times it has
+    anywhere, each once. Raises InputError."""
+    names: list[tuple[str, ...]] = []
+    step_times: dict[str, list[dict[str, Any]]] = {}
+    for point in points:
+        parts = prepare(parse_scenario(point, path.name, path.parent)).parts
+        names.append(tuple(parts))
+        for name, part in parts.items():
+            entries, entry = step_times.setdefault(name, []), step_time_entry(part)
+            if entry not in entries:
+                entries.append(entry)
+    return tuple(names), step_times
+
+
+def _differ(step_times: Mapping[str, list[dict[str, Any]]]) -> list[str]:
+    """A note where the step times themselves are swept, for the document shows one per variant."""
+    return [
+        f"the step times of {name} are swept: {', '.join(str(entry['name']) for entry in entries)}"
+        for name, entries in step_times.items()
+        if len(entries) > 1
+    ]
 
 
 def _replicable(points: list[dict[str, Any]], replications: int, path: Path) -> tuple[list[dict[str, Any]], list[str]]:

@@ -45,7 +45,7 @@ def chosen_settings(plan: Plan, document: Mapping[str, Any]) -> list[int]:
         return everything
     chosen = {0, len(everything) - 1} if not document["curves"] else set()
     for curve in document["curves"]:
-        settings = [i // len(plan.variants) for i in curve["points"]]
+        settings = [i // plan.num_variants for i in curve["points"]]
         loads = [plan.settings[i][plan.load_axis or ""] for i in settings]
         chosen |= {settings[0], settings[-1], *_around(curve, settings, loads)}
     return sorted(chosen)

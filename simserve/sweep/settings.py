@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -13,10 +14,15 @@ from simserve.scenario.messages import printable
 from simserve.sweep.axes import Axis
 
 Settings = dict[str, Scalar]
+MAX_SETTINGS = 20_000
 
 
 def grid(axes: Sequence[Axis]) -> list[Settings]:
-    """Every combination of values, the last axis turning fastest; one empty setting without axes."""
+    """Every combination of values, the last axis turning fastest; one empty setting without axes. Raises ScenarioError
+    when there are more than ``MAX_SETTINGS``."""
+    num = math.prod(len(axis.values) for axis in axes)
+    if num > MAX_SETTINGS:
+        raise ScenarioError(f"--over: must be at most {MAX_SETTINGS:,} settings in all (got {num:,})")
     keys = [axis.key for axis in axes]
     return [dict(zip(keys, values, strict=True)) for values in itertools.product(*(axis.values for axis in axes))]
 
