@@ -160,8 +160,9 @@ def test_a_swept_policy_names_the_only_variant(tmp_path):
 def test_swept_step_times_are_told(tmp_path):
     """Two profiles of one model: the document shows the first per variant, and a note names both."""
     plan = _plan(tmp_path, "step_time.roofline=h100-sxm,a100-sxm", data=queue(0.5), replications=1)
-    assert plan.step_times["continuous-paged"]["name"] == "h100-sxm"
-    assert "the step times of continuous-paged are swept: h100-sxm, a100-sxm" in plan.notes
+    h100, a100 = (f"qwen2.5-0.5b-{name}-tp1-bf16-roofline" for name in ("h100-sxm", "a100-sxm"))
+    assert plan.step_times["continuous-paged"]["name"] == h100
+    assert f"the step times of continuous-paged are swept: {h100}, {a100}" in plan.notes
 
 
 def test_a_closed_loop_has_clients_as_its_load(tmp_path):
