@@ -21,13 +21,14 @@ def sweep_notes(plan: Plan, points: Sequence[Mapping[str, Any]], has_draws: bool
         )
     num_stopped = sum(point["stopped_early"] for point in points)
     if num_stopped:
-        notes.append(f"{num_stopped} simulations were ended early, once the growth of their backlog was proved")
+        were = "simulation was" if num_stopped == 1 else "simulations were"
+        notes.append(f"{num_stopped} {were} ended early, once the growth of the backlog was proved")
     extrapolated = [point for point in points if (point["metrics"]["extrapolated_step_share"]["value"] or 0) > 0.01]
     if extrapolated:
         notes.append(f"more than 1 % of the steps of {len(extrapolated)} points lie outside what was measured")
     for name, entry in plan.step_times.items():
         if not entry["calibrated"]:
-            notes.append(f"uncalibrated: the step times of {name} come from {entry['name']}, which nobody measured")
+            notes.append(f"uncalibrated: the step times of {name} are {entry['name']}, estimated and not measured")
     return [*notes, *plan.notes]
 
 

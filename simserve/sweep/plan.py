@@ -87,12 +87,13 @@ def build_plan(options: SweepOptions) -> Plan:
     settings = grid(axes)
     typed = [axis.key for axis in axes if axis.typed]
     points = [apply_settings(data, each, typed) for each in settings]
+    workload_notes = prepare(parse_scenario(points[0], path.name, path.parent), only=()).workload.notes
     points, notes = _replicable(points, config.replications, path)
-    first = prepare(parse_scenario(points[0], path.name, path.parent))
+    first = parse_scenario(points[0], path.name, path.parent)
     names, step_times = _checked(points, path)
     return Plan(
-        scenario=first.scenario,
-        model=str(resolved_scenario(first.scenario)["model"]),
+        scenario=first,
+        model=str(resolved_scenario(next(iter(first.resolve_variants().values())))["model"]),
         axes=tuple(axes),
         load_axis=load_axis_of(axes),
         settings=tuple(settings),
@@ -101,7 +102,7 @@ def build_plan(options: SweepOptions) -> Plan:
         names=names,
         step_times={name: entries[0] for name, entries in step_times.items()},
         is_calibrated=any(entry["kind"] == "profile" for entries in step_times.values() for entry in entries),
-        notes=(*flat_notes(data, axes), *notes, *_differ(step_times), *first.workload.notes),
+        notes=(*flat_notes(data, axes), *notes, *_differ(step_times), *workload_notes),
     )
 
 
