@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
+import struct
 import sys
 import threading
 import time
@@ -184,7 +186,7 @@ class ReplayServer:
         if fault == "silent":
             await asyncio.sleep(60)
         elif fault == "reset":
-            writer.transport.abort()
+            _reset(writer)
         elif fault == "close":
             return False
         elif fault == "not http":
@@ -233,7 +235,7 @@ class ReplayServer:
             send(writer, TOKEN)
             await writer.drain()
             if fault == "reset in stream":
-                writer.transport.abort()
+                _reset(writer)
             elif fault == "half a chunk":
                 writer.write(b"100\r\ndata: {")
             elif fault == "bad chunk":
@@ -256,6 +258,12 @@ class ReplayServer:
 def send(writer: asyncio.StreamWriter, data: bytes) -> None:
     """One chunk."""
     writer.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+
+
+def _reset(writer: asyncio.StreamWriter) -> None:
+    """Close by RST instead of FIN, as a server that crashed does."""
+    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
 
 
 def _json(writer: asyncio.StreamWriter, status: int, content: object, retry_after: str | None = None) -> bool:

@@ -97,6 +97,13 @@ def test_broken_answers(answer, said):
         _read(answer)
 
 
+def test_what_came_before_a_break_is_handed_on():
+    """Garbage in the same packet takes nothing from the chunk before it."""
+    parser = ResponseParser()
+    assert parser.feed(CHUNKED + b"5\r\nhello\r\nwhat\r\n") == b"hello"
+    assert parser.broken is not None and parser.feed(b"more") == b""
+
+
 @pytest.mark.parametrize(
     ("answer", "kept"),
     [

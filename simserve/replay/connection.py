@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from simserve.replay.errors import BrokenAnswer
 from simserve.replay.http_parser import ResponseParser
 
 
@@ -83,10 +82,7 @@ class _Drain:
         self._timer = asyncio.get_running_loop().call_later(within_s, connection.close)
 
     def data_received(self, data: bytes) -> None:
-        try:
-            spoke_on = bool(self._parser.feed(data).strip())
-        except BrokenAnswer:
-            spoke_on = True
+        spoke_on = bool(self._parser.feed(data).strip()) or self._parser.broken is not None
         if spoke_on or self._parser.complete:
             self._timer.cancel()
             self._connection.settle(self._parser.keeps_alive and not spoke_on)

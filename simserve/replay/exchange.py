@@ -93,6 +93,8 @@ class Exchange:
             if not self.status and self._parser.status:
                 self._head(now_s)
             self._body(body, now_s)
+            if self._parser.broken:
+                raise self._parser.broken
         except (BrokenAnswer, Refused) as error:
             self._end(error)
 
@@ -149,7 +151,8 @@ class Exchange:
             due[self.sent_s + limits.ttft_timeout_s] = late
         first_s = min(*due, self._refused_s)
         if first_s <= now_s:
-            self._end(due.get(first_s) or self._refusal())
+            was_refused = self.status not in (0, 200)  # and the rest of its reasons is not worth the wait
+            self._end(self._refusal() if was_refused else due[first_s])
         elif first_s < float("inf"):  # a stream may begin before that, and then fall silent
             self._timer = self._loop.call_later(min(first_s - now_s, limits.stall_timeout_s), self._check_limits)
 

@@ -18,13 +18,15 @@ _CUT = "a connection closed in the middle of an answer"
 
 class ResponseParser:
     """One answer. ``status`` is 0 until its head is there; ``complete`` when its body has ended, after which ``excess``
-    tells whether bytes came that belong to nothing."""
+    tells whether bytes came that belong to nothing. ``broken`` is set when it is no answer, or no longer one: what came
+    before that is handed out all the same."""
 
     def __init__(self) -> None:
         self.status = 0
         self.headers: dict[str, str] = {}
         self.complete = False
         self.excess = False
+        self.broken: BrokenAnswer | None = None
         self._buffer = b""
         self._left: int | None = None  # of the body or of the present chunk; None: until the connection closes
         self._chunked = False
@@ -36,17 +38,26 @@ class ResponseParser:
         return self._version_keeps_alive and self.headers.get("connection", "").lower() != "close" and not self.excess
 
     def feed(self, data: bytes) -> bytes:
-        """Take bytes; return what of them (and of those before) is body. Raises BrokenAnswer."""
-        if self.complete:
+        """Take bytes; return what of them (and of those before) is body."""
+        if self.complete or self.broken:
             self.excess |= bool(data)
             return b""
         self._buffer += data
-        if not self.status and not self._read_head():
-            return b""
-        return self._read_chunks() if self._chunked else self._read_plain()
+        parts: list[bytes] = []
+        try:
+            if self.status or self._read_head():
+                if self._chunked:
+                    self._read_chunks(parts)
+                else:
+                    self._read_plain(parts)
+        except BrokenAnswer as error:
+            self.broken = error
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def end(self) -> None:
         """The server closed the connection. Raises BrokenAnswer if the answer needed more."""
+        if self.broken:
+            raise self.broken
         if self.complete:
             return
         if not self.status:
@@ -91,21 +102,17 @@ class ResponseParser:
                 raise BrokenAnswer(_NOT_HTTP)
             self._left = int(length)
 
-    def _read_plain(self) -> bytes:
+    def _read_plain(self, parts: list[bytes]) -> None:
         """A body with a length, or one that ends with the connection."""
-        if self._left is None:
-            body, self._buffer = self._buffer, b""
-            return body
-        body, rest = self._buffer[: self._left], self._buffer[self._left :]
-        self._left -= len(body)
+        body, rest = self._buffer[: self._left], b"" if self._left is None else self._buffer[self._left :]
+        parts.append(body)
         self._buffer = b""
-        if not self._left:
-            self.complete, self.excess = True, bool(rest)
-        return body
+        if self._left is not None:
+            self._left -= len(body)
+            self.complete, self.excess = not self._left, bool(rest)
 
-    def _read_chunks(self) -> bytes:
+    def _read_chunks(self, parts: list[bytes]) -> None:
         """Whatever of the body the buffer holds; a line that is not whole yet stays in it."""
-        parts: list[bytes] = []
         buffer, at = self._buffer, 0
         while not self.complete:
             if self._left:
@@ -117,7 +124,7 @@ class ResponseParser:
                 self._left -= len(part)
                 continue
             end = buffer.find(b"\n", at)
-            if end - at > _MAX_LINE_BYTES or (end < 0 and len(buffer) - at > _MAX_LINE_BYTES):
+            if (end if end >= 0 else len(buffer)) - at > _MAX_LINE_BYTES:
                 raise BrokenAnswer(_NOT_HTTP)
             if end < 0:
                 break
@@ -126,7 +133,6 @@ class ResponseParser:
         self._buffer = buffer[at:]
         if self.complete:
             self.excess, self._buffer = bool(self._buffer), b""
-        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _between_chunks(self, line: bytes) -> None:
         """A line outside the chunks' data: the end of a chunk, a size, or a trailer."""
