@@ -75,8 +75,7 @@ def test_another_seed_is_other_requests(home):
 
 
 def test_twice_the_rate_is_twice_the_traffic(home):
-    """Arrivals twice as fast: the ratio of requests/s is that of the two summaries, inside its interval; the rate is the
-    only difference."""
+    """The ratio of requests/s is that of the two summaries, inside its interval; only the arrival rate differs."""
     document = compared(home, "eight", "faster", "continuous-paged")
     metric = document["pairs"][0]["metrics"]["requests_per_s"]
     summaries = [json.loads((home / name / "summary.json").read_text()) for name in ("eight", "faster")]
