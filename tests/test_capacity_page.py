@@ -167,6 +167,12 @@ def test_settings_are_rows_of_their_own():
     assert {one["v"] for one in charts_of(page)["specs"]["target-gpus"]["data"]["values"]} == {"v0", "v1", "v2"}
 
 
+def test_a_single_row_is_said_once():
+    """One variant: the smallest and the largest are the same row."""
+    text = text_of(render_capacity_page(capacity_document(variants={"only": 8.0}), MANIFEST))
+    assert "capacity, requests/s: 6.80 (6.53 to 7.07) with only." in text
+
+
 def test_many_rows_are_capped_and_counted():
     """Sixty rows: the table holds all, charts the first ones, and the page says so."""
     document = capacity_document(settings=[{"engine.max_num_seqs": n} for n in range(20)])

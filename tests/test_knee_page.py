@@ -59,9 +59,15 @@ def test_the_headline_names_the_last_to_break(document):
     """The largest saturation rate, its ratio to the next, its knee."""
     words = knee_headline(KneeData(document)).replace("\u00a0", " ")
     assert words == (
-        "continuous-paged keeps up to 20.0 (19.4 to 20.6) requests/s, 1.43× continuous-contiguous; its latency turns "
+        "continuous-paged keeps up to 20.0 (19.4 to 20.6) requests/s, 1.43× continuous-contiguous; latency turns "
         "up at 16.0 (14.9 to 17.1)."
     )
+
+
+def test_equal_variants_are_named_together():
+    """Two caches that do the same: both keep up, and the ratio is to the next one that differs."""
+    words = knee_headline(KneeData(knee_document(variants={"a": 8.0, "b": 8.0, "c": 4.0}))).replace("\u00a0", " ")
+    assert words.startswith("a and b keep up to 8.00 (7.76 to 8.24) requests/s, 2.00× c; latency turns up at 6.40")
 
 
 def test_estimates_are_marked_on_the_curves(html, document):
@@ -106,6 +112,15 @@ def test_batch_knees_have_their_shares(html):
         for name in ("continuous-contiguous", "continuous-paged")
         for batch, share in ((8, 0.13), (16, 0.87))
     }
+
+
+def test_draws_that_agree_need_no_bars():
+    """One batch size in all draws: the table says it, and nothing is drawn."""
+    document = knee_document()
+    for found in document["variants"].values():
+        found["batch_knee"] = {"value": 16, "low": 16, "high": 16, "shares": {"16": 1.0}}
+    page = render_knee_page(document, MANIFEST)
+    assert "batch-shares" not in charts_of(page)["specs"] and "16: 100 %" in text_of(page)
 
 
 def test_what_was_not_found_is_a_dash(document):

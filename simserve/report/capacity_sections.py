@@ -37,11 +37,10 @@ def _ranking(data: CapacityData) -> Section:
         estimates = [
             Estimate(row.name, interval_of(row.row, measure.path), measure.label, row.style.color) for row in shown
         ]
-        best, worst = _ends(shown, measure)
-        caption = (
-            f"{measure.label}: {interval_text(interval_of(best.row, measure.path), measure)} with {best.name} to "
-            f"{interval_text(interval_of(worst.row, measure.path), measure)} with {worst.name}."
-        )
+        ends = [
+            f"{interval_text(interval_of(r.row, measure.path), measure)} with {r.name}" for r in _ends(shown, measure)
+        ]
+        caption = f"{measure.label}: {' to '.join(dict.fromkeys(ends))}."
         rows = tuple((row.name, interval_text(interval_of(row.row, measure.path), measure)) for row in shown)
         table = Table(("variant and settings", measure.label), rows)
         spec = estimate_chart(measure, estimates)

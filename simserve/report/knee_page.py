@@ -15,7 +15,10 @@ from simserve.report.study_content import StudyContent, filled_sections, step_ti
 from simserve.report.study_measures import interval_of, interval_text, measure_of
 from simserve.report.study_words import study_badges
 from simserve.report.sweep_data import Document, columns
-from simserve.report.words import NOTHING, count, dig, number, ratio, times
+from simserve.report.words import NOTHING, count, dig, joined, number, ratio, times
+
+_SAME = 0.01  # relative difference of rates that a reader would call none
+_UNITS = {"×": "times the trace's own rate"}
 
 
 def write_knee_page(document: Document, manifest: Mapping[str, Any], path: Path) -> None:
@@ -61,19 +64,23 @@ def knee_content(data: KneeData, manifest: Mapping[str, Any]) -> StudyContent:
 
 
 def knee_headline(data: KneeData) -> str:
-    """Which variant keeps up furthest, and where latency turns up before that."""
+    """Which variants keep up furthest, and where latency turns up before that."""
     found = {name: dig(variant["saturation"] or {}, "value") for name, variant in data.variants.items()}
     rates = {name: rate for name, rate in found.items() if rate is not None}
     if not rates:
         return "No variant was found to saturate in the range that was searched."
-    first, *others = sorted(rates, key=lambda name: -rates[name])
-    saturation = interval_text(data.variants[first]["saturation"], data.load)
-    sentence = f"{first} keeps up to {saturation} {data.unit}"
+    most = max(rates.values())
+    first = [name for name in rates if rates[name] >= most * (1 - _SAME)]
+    others = sorted((name for name in rates if name not in first), key=lambda name: -rates[name])
+    verb = "keeps" if len(first) == 1 else "keep"
+    best = max(first, key=lambda name: rates[name])
+    saturation = interval_text(data.variants[best]["saturation"], data.load)
+    sentence = f"{joined(first)} {verb} up to {saturation} {_UNITS.get(data.unit, data.unit)}"
     if others:
-        sentence += f", {times(ratio(rates[first], rates[others[0]]))} {others[0]}"
-    knee = data.variants[first]["knee"] or {}
+        sentence += f", {times(ratio(most, rates[others[0]]))} {others[0]}"
+    knee = data.variants[best]["knee"] or {}
     if dig(knee, "value") is not None:
-        sentence += f"; its latency turns up at {interval_text(knee, data.load)}"
+        sentence += f"; latency turns up at {interval_text(knee, data.load)}"
     return f"{sentence}."
 
 

@@ -62,9 +62,9 @@ def _curves(data: KneeData) -> Section:
         variant = data.variants[style.name]
         spec = against_load(data.load_dim, y, data.styles, i, runs=False)
         saturation, knee = variant["saturation"] or {}, variant["knee"] or {}
-        marks = marked_range(data.load_dim, knee, f"knee {number(dig(knee, 'value'))}", KNEE, "right")
+        marks = marked_range(data.load_dim, knee, f"knee {number(dig(knee, 'value'))}", KNEE)
         ends = f"saturation {number(dig(saturation, 'value'))}"
-        spec["layer"] = [*marked_range(data.load_dim, saturation, ends, SATURATION, "left"), *marks, *spec["layer"]]
+        spec["layer"] = [*marked_range(data.load_dim, saturation, ends, SATURATION, 1), *marks, *spec["layer"]]
         spec["height"] = 260
         figures.append(
             Figure(f"curve-{style.key}", style.name, _caption(data, style.name), spec, _numbers(data, style.name))
@@ -129,7 +129,7 @@ def _batches(data: KneeData) -> Section:
         for batch, part in ((found.get(style.name) or {}).get("shares") or {}).items()
     ]
     figures: tuple[Figure, ...] = ()
-    if drawn:
+    if len({bar["batch"] for bar in drawn}) > 1:
         caption = "How often each batch size was the knee when the profile's samples were drawn again: " + "; ".join(
             f"{name} {_shares(knee)}" for name, knee in found.items()
         )
@@ -158,7 +158,7 @@ _INTRO = {
     "estimates": "Between the knee and the saturation rate a variant still keeps up, with ever longer waits.",
     "curves": "Latency against load with the knee and the saturation rate; shaded are their 95 % intervals.",
     "tests": "Fresh runs just below and just above the saturation rate: a one-sided test whether more requests arrive "
-    "than are answered. Below it must not grow, above it must.",
+    "than are answered. Below it should not grow, above it should; the notes say where more requests would show it.",
     "batch": "A property of the step times alone: the largest batch whose incoming doubling still gained at least √2 "
     "in throughput.",
 }

@@ -17,7 +17,7 @@ _NAME = 20  # pixels for the name of a line
 Group = int | str | None  # of settings: a number, or the place of a control; None for all
 
 
-def trade_off(x: Dim, y: Dim, styles: Sequence[VariantStyle], group: Group, crowded: bool = False) -> Spec:
+def trade_off(x: Dim, y: Dim, load: Dim, styles: Sequence[VariantStyle], group: Group, crowded: bool = False) -> Spec:
     """Curves in the order of load, with error bars of ``y``, hollow points where the backlog grows, and the knees."""
     drawn = [*_in_group(group), valid(y["field"]), valid(x["field"])]
     place = {"x": position(x), "y": position(y, grid=True)}
@@ -28,7 +28,7 @@ def trade_off(x: Dim, y: Dim, styles: Sequence[VariantStyle], group: Group, crow
     }
     layers = [bars, _lines(drawn, place, styles), _dots(drawn, place, styles, 9 if crowded else 55), _knees(place)]
     layers[-1]["transform"] = drawn
-    layers.append(_targets([*drawn, _intervals(y)], place, [tip(x), tip(y)]))
+    layers.append(_targets([*drawn, _intervals(y)], place, [tip(load), tip(x), tip(y)]))
     return _finished(layers, 300)
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from simserve.report.study_charts import lines_of
 from simserve.report.study_dims import Dim, Spec, dim, position, tip, valid, word_tip
 from simserve.report.study_measures import Measure
 from simserve.report.words import dig
 
-Align = Literal["left", "center", "right"]
 SHAPES = ("circle", "diamond", "square", "triangle-up")
 
 
@@ -61,9 +60,9 @@ def estimate_chart(measure: Measure, estimates: Sequence[Estimate]) -> Spec:
     return {"width": "container", "height": 45 + round(height), "data": {"values": _rows(estimates)}, "layer": layers}
 
 
-def marked_range(x: Dim, interval: Mapping[str, Any], text: str, color: str, align: Align = "center") -> list[Spec]:
-    """An estimate on a curve: its range shaded, a rule at its value, and its name above the chart, centred on the rule
-    or on one side of it (``right`` ends at the rule)."""
+def marked_range(x: Dim, interval: Mapping[str, Any], text: str, color: str, line: int = 0) -> list[Spec]:
+    """An estimate on a curve: its range shaded, a rule at its value, and its name in the ``line``-th line above the
+    chart, on the side of the rule that has room for it."""
     value, low, high = (dig(interval, key) for key in ("value", "low", "high"))
     if value is None:
         return []
@@ -74,8 +73,10 @@ def marked_range(x: Dim, interval: Mapping[str, Any], text: str, color: str, ali
         ends = {"x": {**here, "field": "xl"}, "x2": {"field": "xh"}}
         layers.append({**at, "mark": {"type": "rect", "color": color, "opacity": 0.16}, "encoding": ends})
     rule = {"mark": {"type": "rule", "color": color, "strokeWidth": 2, "strokeDash": [5, 3]}, "encoding": {"x": here}}
+    align = "left" if value < sum(x["domain"]) / 2 else "right"
     name = {"type": "text", "text": text, "color": color, "baseline": "bottom", "fontSize": 12, "align": align}
-    return [*layers, {**at, **rule}, {**at, "mark": name, "encoding": {"x": here, "y": {"value": -4}}}]
+    above = {"x": here, "y": {"value": -4 - 16 * line}}
+    return [*layers, {**at, **rule}, {**at, "mark": name, "encoding": above}]
 
 
 def _rows(estimates: Sequence[Estimate]) -> list[dict[str, Any]]:

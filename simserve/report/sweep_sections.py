@@ -43,7 +43,7 @@ def _trade_offs(data: SweepData) -> Section:
     figures = []
     for i, group in enumerate(panels):
         points = _points(data, group)
-        spec = trade_off(x, y, data.styles, i, len(points) > CROWDED * len(data.styles))
+        spec = trade_off(x, y, data.dims["load"], data.styles, i, len(points) > CROWDED * len(data.styles))
         table = _numbers(data, points, [measure_of(path) for path in ("output_tokens_per_s", *y_paths[:2])])
         title = group if len(data.groups) > 1 else "Latency against throughput"
         figures.append(Figure(f"curve-{i}", title, _caption(data, group), spec, table, wide=len(panels) == 1))
