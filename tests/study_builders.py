@@ -23,7 +23,7 @@ STATISTICS = ("mean", "p50", "p90", "p95", "p99")
 
 def study(replications: int = 4, **changes: object) -> Study:
     """A study of SMALL with keys set, on a roofline (no profile to load)."""
-    data = small(step_time={"roofline": "laptop-cpu", "dtype": "fp32"}, **changes)
+    data = small(**{"step_time": {"roofline": "laptop-cpu", "dtype": "fp32"}, **changes})
     return study_of(data, "small.yaml", Path(), replications)
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from simserve.errors import ScenarioError
 from simserve.knee.load_axis import LoadAxis, load_axis
-from simserve.knee.study import open_study, study_of
+from simserve.knee.study import Ask, open_study, study_of
 from simserve.scenario import parse_scenario
 from tests.scenario_builders import SMALL, small, write
 from tests.study_builders import study
@@ -65,7 +65,7 @@ def test_a_replicated_trace_is_resampled_in_blocks_and_says_so(tmp_path):
 def test_replications_share_their_requests_between_loads_and_variants():
     """Replication r has the scenario's seed + r, whatever the load and the variant."""
     found = study(seed=40)
-    tasks = [found.task(variant, load, 2) for variant in ("a", "b") for load in (None, 1.0, 2.0)]
+    tasks = [found.task(variant, Ask(load, 2)) for variant in ("a", "b") for load in (None, 1.0, 2.0)]
     assert {task.seed for task in tasks} == {42}
     assert len({task.key() for task in tasks}) == 6
 

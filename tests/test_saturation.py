@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from simserve.knee.plateau import closed_loop_saturation
-from simserve.knee.probe import Ask, Probe
+from simserve.knee.probe import Probe
 from simserve.knee.saturation import StudyError, open_loop_saturation
+from simserve.knee.study import Ask
 from simserve.scenario import parse_scenario
 from simserve.simulate import simulate
 from simserve.sweep.intervals import t_quantile

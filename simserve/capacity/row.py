@@ -13,7 +13,8 @@ from simserve.capacity.cost import Question, cost_per_hour, cost_per_million, re
 from simserve.capacity.search import Effort, Found, find_capacity
 from simserve.capacity.slo import Slo
 from simserve.knee.bootstrap import without_interval
-from simserve.knee.find import looked_at, saturation_of
+from simserve.knee.calibration import widened
+from simserve.knee.find import calibration_notes, looked_at, saturation_of
 from simserve.knee.points import curve_point
 from simserve.knee.probe import Probe
 from simserve.knee.saturation import Saturation
@@ -74,10 +75,12 @@ def capacity_row(probe: Probe, settings: Mapping[str, Any], asked: Asked) -> tup
     axis, scenario = probe.study.axis, probe.study.variants[probe.variant]
     saturation, note = saturation_of(probe, asked.effort.replications)
     top = axis.snap(looked_at(saturation, True)[1] if axis.is_closed_loop else saturation.load)
-    rates = Rates(probe, asked.slos)
+    rates, spread = Rates(probe, asked.slos), saturation.spread
     found = find_capacity(rates.used, top, asked.effort, axis.distinct)
     load, limited_by, reason = _answer(found, saturation, top, rates, probe)
     served = _served(load, rates, axis.base_rps)
+    if limited_by != "saturation":  # whose interval holds the noise of calibration already
+        load, served = (load if axis.is_closed_loop else widened(load, spread)), widened(served, spread)
     gpus = gpus_per_replica(scenario)
     row = {
         "variant": probe.variant,
@@ -93,7 +96,7 @@ def capacity_row(probe: Probe, settings: Mapping[str, Any], asked: Asked) -> tup
         "num_simulations": probe.num_simulations,
         "step_time": step_time_of(scenario),
     }
-    return row, [note] if note else []
+    return row, [*([note] if note else []), *calibration_notes({probe.variant: spread})]
 
 
 def _answer(

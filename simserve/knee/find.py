@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from simserve.knee.batch import batch_knee_of
+from simserve.knee.calibration import widened
 from simserve.knee.curve import RANGE, curve_knee
 from simserve.knee.plateau import closed_loop_saturation
 from simserve.knee.points import curve_point, flat, latencies_of
-from simserve.knee.probe import Ask, Probe
+from simserve.knee.probe import Probe
 from simserve.knee.saturation import Saturation, StudyError, open_loop_saturation
 from simserve.knee.step_times import step_time_of
-from simserve.knee.study import Study
+from simserve.knee.study import Ask, Study
 from simserve.scenario.messages import did_you_mean, printable
+from simserve.sweep.intervals import NORMAL_QUANTILE
 from simserve.sweep.runner import Runner
 
 KIND = "simserve knee"
@@ -32,6 +35,7 @@ def find_knees(study: Study, runner: Runner, metric: str, replications: int, num
         saturations[name] = saturation
         variants[name] = _variant(probe, saturation, metric, replications, num_loads)
     notes += _unproved(saturations)
+    notes += calibration_notes({name: saturation.spread for name, saturation in saturations.items()})
     closed = study.axis.is_closed_loop
     looked = f"1 client to {CLOSED_LOOP_SPAN} times" if closed else f"{RANGE[0]:.0%} to {RANGE[1]:.0%} of"
     notes.append(f"load knee: Kneedle on {metric} over load, from {looked} the saturation load")
@@ -48,6 +52,13 @@ def find_knees(study: Study, runner: Runner, metric: str, replications: int, num
     }
 
 
+def calibration_notes(spreads: Mapping[str, float]) -> list[str]:
+    """What of the intervals is noise of calibration, by variant."""
+    parts = [f"{name} ±{NORMAL_QUANTILE * spread:.1%}" for name, spread in spreads.items() if spread > 0]
+    said = f"intervals hold what another calibration might give, however many replications: {', '.join(parts)}"
+    return [said] if parts else []
+
+
 def saturation_of(probe: Probe, replications: int) -> tuple[Saturation, str | None]:
     """By the rule for the scenario's kind of load, and a note where it could not be settled."""
     if probe.study.axis.is_closed_loop:
@@ -61,6 +72,7 @@ def _variant(probe: Probe, saturation: Saturation, metric: str, replications: in
     loads = axis.distinct(_doubling(low, high, num_loads) if axis.is_closed_loop else _towards(low, high, num_loads))
     grid = probe.grid(loads, replications, f"{len(loads)} loads up to {loads[-1]:.4g} {axis.unit}")
     knee = curve_knee(loads, latencies_of(grid, metric), loads[0], loads[-1], probe.study.scenario.seed)
+    knee = knee if axis.is_closed_loop else widened(knee, saturation.spread)  # clients are not faster or slower
     return {
         "saturation": saturation.as_dict(),
         "knee": {**knee, "range": [loads[0], loads[-1]]},

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simserve.knee.bootstrap import bootstrap_interval
+from simserve.knee.calibration import calibration_spread, widened
 from simserve.knee.probe import Probe
 from simserve.knee.saturation import Saturation
 from simserve.sweep.intervals import interval
@@ -43,7 +44,8 @@ def closed_loop_saturation(probe: Probe, replications: int) -> tuple[Saturation,
     x = np.array(clients)
     reached = bootstrap_interval(rows, lambda mean: _reached(x, mean), probe.study.scenario.seed, NUM_DRAWS)
     note = f"{probe.variant}: throughput still rose at {clients[-1]:,.0f} clients, as many as the requests allow"
-    return Saturation(reached, (), plateau), None if flat else note
+    spread = calibration_spread(probe, clients[-1], replications)
+    return Saturation(reached, (), widened(plateau, spread), spread), None if flat else note
 
 
 def _flat(columns: list[list[float]]) -> bool:

@@ -4,18 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
-from simserve.knee.study import Study
+from simserve.knee.study import Ask, Study
 from simserve.sweep.runner import Runner
 from simserve.sweep.task import Measures
-
-
-class Ask(NamedTuple):
-    """One run: a load (None: everybody at once) and a replication."""
-
-    load: float | None
-    replication: int
 
 
 @dataclass
@@ -37,7 +29,7 @@ class Probe:
     def run(self, asks: Sequence[Ask], what: str, stop_early: bool = False) -> list[Measures]:
         """The measures of each, in order; ``what`` is said beside the progress bar."""
         todo = [ask for ask in dict.fromkeys(asks) if (ask, stop_early) not in self._known]
-        tasks = [self.study.task(self.variant, ask.load, ask.replication, stop_early) for ask in todo]
+        tasks = [self.study.task(self.variant, ask, stop_early) for ask in todo]
         for ask, result in zip(todo, self.runner.run(tasks, f"{self.variant}: {what}") if tasks else [], strict=True):
             self._known[ask, stop_early] = result[self.variant]
         return [self._known[ask, stop_early] for ask in asks]

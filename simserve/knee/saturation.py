@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from simserve.errors import InputError
-from simserve.knee.probe import Ask, Probe
+from simserve.knee.calibration import calibration_spread, widened
+from simserve.knee.probe import Probe
+from simserve.knee.study import Ask
 from simserve.scenario.messages import printable
 from simserve.sweep.backlog import BacklogTest, pooled
 from simserve.sweep.intervals import Interval, interval
@@ -32,11 +34,13 @@ class StudyError(InputError):
 @dataclass(frozen=True)
 class Saturation:
     """In units of load. ``checks`` are growth tests below and above; ``plateau_rps`` is the throughput there in a
-    closed loop (null in an open one, where it is the rate itself)."""
+    closed loop (null in an open one, where it is the rate itself). ``spread`` is the standard deviation, as a share,
+    that calibration gives to rates; the intervals hold it already."""
 
     interval: Interval
     checks: tuple[dict[str, Any], ...] = ()
     plateau_rps: Interval | None = None
+    spread: float = 0.0
 
     @property
     def load(self) -> float:
@@ -64,7 +68,9 @@ def open_loop_saturation(probe: Probe, replications: int) -> Saturation:
     found = interval(settled)
     if found["value"] is None:
         raise _too_few(probe)
-    return Saturation(found, tuple(growth_checks(probe, found["value"], replications)))
+    checks = growth_checks(probe, found["value"], replications)
+    spread = calibration_spread(probe, None, replications)
+    return Saturation(widened(found, spread), tuple(checks), spread=spread)
 
 
 def growth_checks(probe: Probe, saturation: float, replications: int) -> list[dict[str, Any]]:
@@ -80,8 +86,7 @@ def growth_checks(probe: Probe, saturation: float, replications: int) -> list[di
 
 def pooled_backlog(runs: Sequence[Measures]) -> BacklogTest:
     """One growth test over replications."""
-    fields = ("growth", "sd", "num_batches", "p_value", "grows")
-    return pooled([BacklogTest(**{name: run["backlog"][name] for name in fields}) for run in runs])
+    return pooled([BacklogTest.of(run) for run in runs])
 
 
 def _settle(probe: Probe, estimates: list[float], measured: list[bool]) -> list[float | None]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from simserve.knee.load_axis import LoadAxis, load_axis
 from simserve.scenario import Scenario, TraceWorkload, parse_scenario
@@ -17,6 +17,15 @@ from simserve.step_time.stretch import NS_PER_S
 from simserve.sweep.settings import apply_settings
 from simserve.sweep.task import Task
 from simserve.workload import build_workload
+
+
+class Ask(NamedTuple):
+    """One run: a load (None: everybody at once), a replication, and whether its step times are a bootstrap draw of the
+    profile's instead of those measured."""
+
+    load: float | None
+    replication: int
+    is_drawn: bool = False
 
 
 @dataclass(frozen=True)
@@ -33,15 +42,17 @@ class Study:
     replications: int
     notes: tuple[str, ...] = ()
 
-    def task(self, variant: str, load: float | None, replication: int, stop_early: bool = False) -> Task:
-        """One variant at one load (None: everybody at once) on the requests of one replication, which are the same at
-        every load and in every variant."""
-        data = self.axis.everybody_at_once(self.data) if load is None else self.axis.at(self.data, load)
+    def task(self, variant: str, ask: Ask, stop_early: bool = False) -> Task:
+        """One run of a variant, on the requests of its replication, which are the same at every load and in every
+        variant."""
+        everybody = ask.load is None
+        data = self.axis.everybody_at_once(self.data) if everybody else self.axis.at(self.data, ask.load or 0.0)
         return Task(
             data=data,
             source=self.scenario.source,
             base_dir=str(self.scenario.base_dir.resolve()),
-            seed=self.scenario.seed + replication,
+            seed=self.scenario.seed + ask.replication,
+            calibration_draw=ask.replication if ask.is_drawn else None,
             variants=(variant,),
             stop_early=stop_early,
         )
