@@ -69,10 +69,11 @@ def read_table(path: Path, columns: Sequence[str], numeric: Sequence[str]) -> pd
     return table
 
 
-def wide(table: pd.DataFrame, index: str, columns: str, path: Path, names: Sequence[str]) -> pd.DataFrame:
-    """One column per operator over sizes, medians of repeated ``time_us``; sizes at which one was not measured lie
-    between those where it was, or are left out. Raises ``ProfileError`` if one of ``names`` lacks."""
-    found = table.pivot_table(index=index, columns=columns, values="time_us", aggfunc="median")
+def read_operators(path: Path, size: str, names: Sequence[str]) -> pd.DataFrame:
+    """``layer, <size>, time_us`` as one column per operator over sizes, medians of repeats; an operator that was not
+    measured at a size lies between its others, or the size is left out. Raises ``ProfileError`` if one lacks."""
+    table = read_table(path, ("layer", size, "time_us"), (size, "time_us"))
+    found = table.pivot_table(index=size, columns="layer", values="time_us", aggfunc="median")
     missing = [name for name in names if name not in found.columns]
     if missing:
         raise ProfileError(f"{path}: must have the operators {', '.join(missing)} (got {', '.join(map(str, found))})")

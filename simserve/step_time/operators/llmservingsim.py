@@ -1,7 +1,8 @@
 """Operator tables of LLMServingSim's profiler (casys-kaist/LLMServingSim), microseconds of one layer under vLLM.
 
 A folder ``tp<N>`` holds ``dense.csv`` (operators over tokens), ``attention.csv`` (prefill chunk × its cached tokens ×
-decodes × their context, one kernel for both) and ``per_sequence.csv``; ``meta.yaml`` lies beside it.
+decodes × their context, one kernel for both), ``per_sequence.csv`` and perhaps ``skew.csv`` (decodes of unequal
+context); ``meta.yaml`` lies beside it.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ import yaml
 from simserve.errors import ModelError, ProfileError
 from simserve.model_spec import ModelSpec, load_model_spec
 from simserve.step_time.operators.attention import AttentionTables, Axis
-from simserve.step_time.operators.csv_files import digest_of, find_file, read_table, read_text, wide
+from simserve.step_time.operators.csv_files import digest_of, find_file, read_operators, read_table, read_text
 from simserve.step_time.operators.grid import Values
 from simserve.step_time.operators.line import Line
+from simserve.step_time.operators.skew import read_skew
 from simserve.step_time.operators.tables import OperatorTables, Origin, require_dimensions
 
 if TYPE_CHECKING:
@@ -47,26 +49,17 @@ def read_llmservingsim(folder: Path, spec: ModelSpec) -> OperatorTables:
     meta = _meta(meta_path) if meta_path else {}
     if meta_path:
         _require_model(meta_path, meta, spec)
-    dense = wide(
-        read_table(dense_path, ("layer", "tokens", "time_us"), ("tokens", "time_us")),
-        "tokens",
-        "layer",
-        dense_path,
-        (*LAYER, *STEP),
-    )
-    rows = wide(
-        read_table(rows_path, ("layer", "sequences", "time_us"), ("sequences", "time_us")),
-        "sequences",
-        "layer",
-        rows_path,
-        ROWS,
-    )
+    dense = read_operators(dense_path, "tokens", (*LAYER, *STEP))
+    rows = read_operators(rows_path, "sequences", ROWS)
+    skew_path = find_file(folder, "skew.csv")
+    read = [path for path in (*paths, meta_path, skew_path) if path]
     return OperatorTables(
         layer=_line(dense, (*LAYER, _TWICE)),
         step=_line(dense, STEP),
         rows=_line(rows, ROWS),
         attention=_attention(attention_path),
-        origin=_origin(meta, digest_of([*paths, *([meta_path] if meta_path else [])])),
+        origin=_origin(meta, digest_of(read)),
+        skew=read_skew(skew_path) if skew_path else None,
     )
 
 

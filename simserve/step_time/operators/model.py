@@ -22,11 +22,11 @@ class OperatorStepTime:
     - Operators over tokens and over sequences see the step's totals, one row per sequence.
     - Decodes attend as so many of their mean context would.
     - The prefills of a step, n_i new tokens over c_i cached ones, attend as one chunk of Q = Σ n_i tokens does over
-      the context C at which it attends to as many (query, key) pairs: Q·C + Q²/2 = Σ (n_i·c_i + n_i²/2). A chunk does
-      exactly the work of its halves, the second over the first's cache, so measured chunks tell how parts compose:
-      with the row of Q tokens left out, equal pairs came within 3.8 % (RTX PRO 6000), 10.7 % (RTX 4090, whose grid is
-      coarse) and 2.1 % (Vidur's A100) where Q ≥ 512; the sum of the parts misses by 27–49 % for four parts on the first
-      two and 17 % on the third, their mean context by 12–28 %, Vidur's own rule (√Σn², Σc) by 14–57 %.
+      the context C at which it attends to as many (query, key) pairs: Q·C + Q²/2 = Σ (n_i·c_i + n_i²/2). No table has
+      such steps, but a chunk does exactly the work of its parts, each over those before it, so measured chunks tell how
+      parts compose. Four parts of at least 512 tokens together, on an RTX 4090, an RTX PRO 6000 and Vidur's A100: equal
+      pairs, with the row of Q tokens left out, are off by 8, 4 and 2 % of attention; the sum of the parts by 27, 49 and
+      17 %; Q tokens over their mean context by 28, 24 and 12 %; Vidur's own rule (√Σn², Σc) by 42, 57 and 14 %.
     - ``host_overhead_s`` is added to every step: what the user says the engine's own work takes.
 
     A repeated decision of prefills alone or of decodes alone is piecewise linear in the step number, hence exact ramps;
@@ -67,21 +67,24 @@ class OperatorStepTime:
         return found
 
     def _attention_ramp(self, batch: Batch, step: int) -> Ramp:
-        """One layer's attention."""
-        num_decodes, mean = batch.num_decodes, 0.0
-        if num_decodes:
-            mean = batch.decode_context_tokens / num_decodes + step
+        """One layer's attention, decodes at their mean context."""
+        mean = batch.decode_context_tokens / batch.num_decodes + step if batch.num_decodes else 0.0
+        return self._attention_over(batch, step, mean)
+
+    def _attention_over(self, batch: Batch, step: int, decode_context: float) -> Ramp:
+        """One layer's attention, every decode over ``decode_context`` cached tokens at this step."""
+        num_decodes = batch.num_decodes
         if not batch.chunks:
-            return self._attention.decode_rows.curve(num_decodes).ramp(mean, 1.0)
+            return self._attention.decode_rows.curve(num_decodes).ramp(decode_context, 1.0)
         num_tokens, context, growth = packed(batch)
         context += growth * step
         if num_decodes and self._attention.mixed_grid is not None:
-            seconds, outside = self._attention.mixed_grid.at(num_tokens, context, num_decodes, mean)
+            seconds, outside = self._attention.mixed_grid.at(num_tokens, context, num_decodes, decode_context)
             return Ramp(seconds, 0.0, 1, outside)
         prefill = self._attention.prefill_rows.curve(num_tokens).ramp(context, growth)
         if not num_decodes:
             return prefill
-        decode = self._attention.decode_rows.curve(num_decodes).ramp(mean, 1.0)
+        decode = self._attention.decode_rows.curve(num_decodes).ramp(decode_context, 1.0)
         return Ramp(
             prefill.first_s + decode.first_s,
             prefill.slope_s + decode.slope_s,

@@ -10,6 +10,7 @@ from simserve.errors import ProfileError
 from simserve.model_spec import ModelSpec
 from simserve.step_time.operators.attention import AttentionTables
 from simserve.step_time.operators.line import Line
+from simserve.step_time.operators.skew import SkewTable
 
 
 @dataclass(frozen=True)
@@ -28,13 +29,15 @@ class Origin:
 @dataclass(frozen=True, eq=False)
 class OperatorTables:
     """Seconds on each device of a tensor-parallel group: ``layer`` of one layer's operators without attention over the
-    tokens of a step, ``step`` of those that run once a step, ``rows`` of those over its sequences."""
+    tokens of a step, ``step`` of those that run once a step, ``rows`` of those over its sequences; ``skew`` says what
+    decodes of unequal context cost, where that was measured."""
 
     layer: Line
     step: Line
     rows: Line
     attention: AttentionTables
     origin: Origin
+    skew: SkewTable | None = None
 
 
 def require_dimensions(where: Path, spec: ModelSpec, found: Mapping[str, int], degrees: tuple[int, ...] = (1,)) -> None:
