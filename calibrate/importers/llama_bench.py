@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from calibrate.importers.reading import Reading
-from calibrate.importers.step_csv import count, file_words, number, read_text
+from calibrate.importers.step_csv import count, file_words, number
 from simserve.errors import ProfileError
+from simserve.step_time.operators.csv_files import read_text
 from simserve.step_time.source import MeasuredPoint
 
 _NAMES = {"pp": "PP", "tg": "TG", "b": "B", "n_kv": "N_KV", "t_pp s": "T_PP", "t_tg s": "T_TG"}

@@ -15,12 +15,12 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from calibrate.importers.operators import read_table, total_at, wide
+from calibrate.importers.operators import total_at, wide
 from calibrate.importers.reading import Reading
-from calibrate.importers.step_csv import read_text
 from simserve.errors import ProfileError
 from simserve.model_spec import load_model_spec
 from simserve.request import Batch, Chunk
+from simserve.step_time.operators.csv_files import read_table, read_text
 from simserve.step_time.source import MeasuredPoint
 
 SHAPE = ("prefill_chunk", "kv_prefill", "n_decode", "kv_decode")

@@ -7,7 +7,6 @@ step computes in all (batch size × 1 for a decode). Prefills are of one sequenc
 from __future__ import annotations
 
 import csv
-import gzip
 import hashlib
 import io
 import math
@@ -16,6 +15,7 @@ from pathlib import Path
 
 from calibrate.importers.reading import Reading
 from simserve.errors import ProfileError
+from simserve.step_time.operators.csv_files import read_bytes, read_text
 from simserve.step_time.source import MeasuredPoint
 
 COLUMNS = ("phase", "batch_size", "context_tokens", "new_tokens", "step_time_ms")
@@ -32,27 +32,6 @@ def read_step_csv(path: Path) -> Reading:
 def file_words(path: Path) -> str:
     """A file's name and the beginning of its SHA-256, for the provenance."""
     return f"{path.name}, sha256 {hashlib.sha256(read_bytes(path)).hexdigest()[:16]}"
-
-
-def read_bytes(path: Path) -> bytes:
-    """The content of a file. Raises ``ProfileError``."""
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise ProfileError(f"{path}: cannot be read ({error.strerror})") from error
-
-
-def read_text(path: Path) -> str:
-    """The text of a file, unpacked if it is gzipped, without a byte order mark. Raises ``ProfileError``."""
-    content = read_bytes(path)
-    try:
-        if content[:2] == b"\x1f\x8b":
-            content = gzip.decompress(content)
-        return content.decode("utf-8-sig")
-    except (OSError, EOFError, ValueError) as error:
-        raise ProfileError(f"{path}: is not text in UTF-8 or gzip ({error})") from error
-    except Exception as error:  # zlib's own error is none of these
-        raise ProfileError(f"{path}: cannot be unpacked ({error})") from error
 
 
 def read_rows(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[int, dict[str, str]]]:

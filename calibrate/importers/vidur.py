@@ -12,10 +12,11 @@ from typing import Any
 
 import pandas as pd
 
-from calibrate.importers.operators import read_table, total_at
+from calibrate.importers.operators import total_at
 from calibrate.importers.reading import Reading
 from simserve.errors import ProfileError
 from simserve.model_spec import load_model_spec
+from simserve.step_time.operators.csv_files import read_table
 from simserve.step_time.source import MeasuredPoint
 
 _LAYER = (

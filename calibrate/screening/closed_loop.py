@@ -12,11 +12,10 @@ from typing import Any
 
 import pandas as pd
 
-from calibrate.importers.operators import read_table
-from calibrate.importers.step_csv import read_text
 from simserve.errors import ModelError
 from simserve.model_spec import ModelSpec, causal_pairs, load_model_spec
 from simserve.step_time.hardware import HARDWARE, Hardware
+from simserve.step_time.operators.csv_files import read_table, read_text
 
 _SHAPE = ("isl", "osl", "batch_size", "tp_size")
 _TIMES = ("silicon_ttft_ms", "silicon_tpot_ms")

@@ -39,8 +39,10 @@ def read_text(path: Path) -> str:
         if content[:2] == b"\x1f\x8b":
             content = gzip.decompress(content)
         return content.decode("utf-8-sig")
-    except Exception as error:  # zlib's own error is neither an OSError nor a ValueError
+    except (OSError, EOFError, ValueError) as error:
         raise ProfileError(f"{path}: is not text in UTF-8 or gzip ({error})") from error
+    except Exception as error:  # zlib's own error is none of these
+        raise ProfileError(f"{path}: cannot be unpacked ({error})") from error
 
 
 def read_table(path: Path, columns: Sequence[str], numeric: Sequence[str]) -> pd.DataFrame:
