@@ -15,6 +15,7 @@ from simserve.replay.words import one_line, retry_after_s
 
 _REASON_BYTES = 1 << 12  # of a refusal's text
 _REASON_WITHIN_S = 5.0
+_STALE_WITHIN_S = 1.0  # of sending: a connection lost later had taken the request
 _END_WITHIN_S = 1.0  # of the last bytes of an answer that has said it is done
 
 
@@ -101,7 +102,8 @@ class Exchange:
     def connection_lost(self, error: Exception | None) -> None:
         """The server (or the network) closed the connection, in the middle or not."""
         try:
-            if not self.status and self._connection.num_answers:
+            at_once = time.perf_counter() - self.sent_s < _STALE_WITHIN_S
+            if not self.status and self._connection.num_answers and at_once:
                 raise Stale("a kept connection closed without an answer")
             if error is not None and not self._parser.complete:
                 raise BrokenAnswer(f"a broken connection ({reason_of(error)})")

@@ -71,6 +71,8 @@ def _rates(document: Mapping[str, Any]) -> Table:
         table.add_row("answers 429", f"{document['num_turned_away']:,}")
     if document["num_attempts"] > document["num_requests"]:
         table.add_row("attempts", f"{document['num_attempts']:,}")
+    if document["num_stale_connections"]:
+        table.add_row("kept connections found closed", f"{document['num_stale_connections']:,}")
     table.add_row("offered requests/s", _number(document["offered_rps"]))
     table.add_row("requests/s", _number(document["requests_per_s"]))
     if any(limit is not None for limit in document["slo"].values()):
