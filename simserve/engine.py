@@ -70,7 +70,9 @@ class Engine:
         self._env, scheduler, recorder = env, self._scheduler, self._recorder
         while True:
             self._clients_act_until(self._now_ns + 1)
-            self._let_go()
+            while self._gone:  # of a static batch the last to leave ends it: answers are delivered, clients go on
+                self._let_go()
+                self._clients_act_until(self._now_ns + 1)
             if self._options.stop_when and self._options.stop_when(self._now_ns, *recorder.num_arrived_and_finished):
                 recorder.stop(self._now_ns)
                 return
@@ -210,6 +212,7 @@ class Engine:
             self._expect_finish(seq)
         while self._finishes and self._finishes[0][0] <= cohort.clock:
             self._last_token(heapq.heappop(self._finishes))
+        self._let_go()  # those who left before now
         self._options.on_progress(self._recorder.num_ended)
 
     def _last_token(self, finish: Finish) -> None:

@@ -44,7 +44,7 @@ class Recorder:
         self._stretch: Stretch | None = None
         self._anchor_ns = 0
         self._left_ns: dict[int, int] = {}  # request id -> since when its client backs off
-        self._coming_again: set[Sequence | None] = set()  # attempts given up whose clients try again
+        self._retried_ns: dict[int, int] = {}  # request id -> when its latest attempt was sent, if it had several
         self._num_finished = 0
         self._num_present = 0  # waiting + running
         self._present_since_ns = 0
@@ -62,7 +62,10 @@ class Recorder:
             requests.arrival_ns[i] = arrival.time_ns
             self.records.num_arrived += 1
         else:
+            self._retried_ns[i] = arrival.time_ns
             requests.away_ns[i] += arrival.time_ns - self._left_ns.pop(i)
+            requests.num_abandoned_tokens[i] += requests.num_emitted_tokens[i]
+            requests.num_emitted_tokens[i] = requests.num_preemptions[i] = requests.num_recomputed_tokens[i] = 0
             requests.first_scheduled_ns[i] = requests.first_token_ns[i] = requests.last_token_ns[i] = NEVER
 
     def queued(self, seq: Sequence) -> None:
@@ -93,7 +96,6 @@ class Recorder:
         if comes_again:
             requests.status[i] = BACKING_OFF
             self._left_ns[i] = now_ns
-            self._coming_again.add(departure.seq)
         else:
             self._end(i, CANCELLED if departure.cancelled else TIMED_OUT, now_ns)
 
@@ -158,6 +160,8 @@ class Recorder:
         """The run ends here, whoever is still waiting or running."""
         self.end_span(now_ns)
         self._count_present(now_ns, 0)
+        for i, left_ns in self._left_ns.items():
+            self._cells.away_ns[i] += now_ns - left_ns
         self.records.stopped_ns = now_ns
 
     def begin_span(self, batch: Batch, stretch: Stretch, now_ns: int) -> None:
@@ -235,8 +239,7 @@ class Recorder:
         requests, i = self._cells, seq.id
         requests.num_computed_tokens[i] += seq.num_computed_tokens + seq.num_recomputed_tokens
         self.records.num_recomputed_tokens += seq.num_recomputed_tokens
-        if seq in self._coming_again:
-            self._coming_again.remove(seq)
+        if seq.arrival_ns != self._retried_ns.get(i, seq.arrival_ns):  # let go of after the next attempt was sent
             requests.num_abandoned_tokens[i] += seq.num_generated_tokens
             return
         requests.num_emitted_tokens[i] = seq.num_generated_tokens

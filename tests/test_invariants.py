@@ -6,26 +6,40 @@ They hold for any correct engine, so nothing here knows how this one works: only
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from simserve.clients import STAYS
 from simserve.kv_cache import ContiguousAllocator, PagedAllocator
-from simserve.records import FINISHED, NEVER, REJECTED, Records
-from simserve.request import Request, Sequence
+from simserve.records import (
+    BACKING_OFF,
+    CANCELLED,
+    FINISHED,
+    NEVER,
+    REJECTED,
+    RUNNING,
+    TIMED_OUT,
+    WAITING,
+    Records,
+    RequestRecords,
+)
+from simserve.request import Request, RequestTable, Sequence
 from tests.builders import build_scheduler, run_engine
 from tests.reference_types import Settings
 from tests.step_times import ConstantStepTime
-from tests.strategies import MS, Case, cases, table_of
+from tests.strategies import MS, Case, client_cases, durations, table_of
 from tests.watched import WatchedScheduler
 
 run_briefly = settings(max_examples=100, deadline=None)
+ENDED = (FINISHED, REJECTED, CANCELLED, TIMED_OUT)
 
 
 def run(case: Case, **more) -> Records:
-    return run_engine(case.table, case.settings, case.step_time, **more)
+    return run_engine(case.table, case.settings, case.step_time, clients=case.clients, **more)
 
 
 def everything(records: Records) -> dict[str, bytes]:
@@ -42,21 +56,45 @@ def everything(records: Records) -> dict[str, bytes]:
 
 
 @run_briefly
-@given(cases())
+@given(client_cases())
 def test_every_request_is_somewhere_at_every_decision(case):
-    """INV-1: at every decision, arrived = finished + rejected + waiting + running; at the end, nobody is left."""
+    """INV-1: at every decision, arrived = finished + rejected + cancelled + timed out + backing off + waiting +
+    running; at the end, nobody is left. (Who backs off when is not recorded, only how long in all.)"""
     records = run(case)
-    requests, spans = records.requests, records.spans.columns()
+    r, spans = records.requests, records.spans.columns()
     for now, waiting, running in zip(
         spans["begin_ns"], spans["num_waiting_begin"], spans["num_running_begin"], strict=True
     ):
-        ended = ((requests.end_ns != NEVER) & (requests.end_ns <= now)).sum()
-        assert (case.table.arrival_ns <= now).sum() == ended + waiting + running
-    assert np.isin(requests.status, (FINISHED, REJECTED)).all()
+        unended = (r.arrival_ns <= now) & (r.end_ns > now)
+        num_away = unended.sum() - waiting - running
+        assert 0 <= num_away <= (unended & (r.away_ns > 0)).sum()
+    assert np.isin(r.status, ENDED).all()
+    assert records.num_arrived == len(case.table)
 
 
 @run_briefly
-@given(cases())
+@given(client_cases(), durations(least=0))
+def test_everybody_is_somewhere_when_a_run_is_stopped(case, stop_ns):
+    """INV-1 and INV-8 in the middle of a run: those sent so far are in seven places, as many waiting and running as the
+    policy has, and ∫ (waiting + running) dt counts up to the stop."""
+    scheduler = build_scheduler(case.settings)
+    records = run(case, scheduler=scheduler, stop_when=lambda now_ns, *_: now_ns >= stop_ns)
+    r, sent = records.requests, records.requests.num_attempts > 0
+    assert records.num_arrived == sent.sum()
+    unended = np.isin(r.status, (WAITING, RUNNING, BACKING_OFF)) & sent
+    assert (unended == (sent & (r.end_ns == NEVER))).all()
+    present = unended & (r.status != BACKING_OFF)
+    assert present.sum() == len(scheduler.pool.waiting) + scheduler.pool.num_running
+    if records.stopped_ns == NEVER:
+        assert not unended.any()
+        return
+    assert records.stopped_ns >= stop_ns
+    until_ns = np.where(unended, records.stopped_ns, r.end_ns)
+    assert records.in_system_ns == int((until_ns - r.arrival_ns - r.away_ns)[sent].sum())
+
+
+@run_briefly
+@given(client_cases())
 def test_blocks_are_free_or_held_by_one_and_all_free_at_the_end(case):
     """INV-2: at every decision free + held = total, no block stands in two tables, and at the end all are free."""
     watched = WatchedScheduler(build_scheduler(case.settings))
@@ -66,25 +104,27 @@ def test_blocks_are_free_or_held_by_one_and_all_free_at_the_end(case):
 
 
 @run_briefly
-@given(cases())
+@given(client_cases())
 def test_nothing_happens_before_its_cause(case):
-    """INV-3: arrival ≤ first scheduled < first token ≤ last token ≤ end, and spans follow one another."""
+    """INV-3: arrival ≤ first scheduled < first token ≤ last token ≤ end, as far as a request came, and spans follow one
+    another."""
     records = run(case)
     r, done = records.requests, records.requests.status == FINISHED
-    stages = [case.table.arrival_ns, r.first_scheduled_ns, r.first_token_ns, r.last_token_ns, r.end_ns]
-    arrival, scheduled, first, last, end = (column[done] for column in stages)
-    assert (arrival <= scheduled).all()
-    assert (scheduled < first).all()
-    assert (first <= last).all()
-    assert ((last - first) >= case.table.num_output_tokens[done] - 1).all()  # a step takes time
-    assert (last <= end).all()
+    assert (r.arrival_ns <= r.end_ns).all()
+    stages = [r.arrival_ns, r.first_scheduled_ns, r.first_token_ns, r.last_token_ns, r.end_ns]
+    for before, after in itertools.pairwise(stages):
+        assert (before <= after)[(before != NEVER) & (after != NEVER)].all()
+        assert (before != NEVER)[done].all()
+    assert (r.arrival_ns + r.away_ns <= r.first_scheduled_ns)[done].all()
+    assert (r.first_scheduled_ns < r.first_token_ns)[done].all()
+    assert ((r.last_token_ns - r.first_token_ns) >= case.table.num_output_tokens - 1)[done].all()  # a step takes time
     spans = records.spans.columns()
     assert (spans["begin_ns"] <= spans["end_ns"]).all()
     assert (spans["end_ns"][:-1] == spans["begin_ns"][1:]).all()
 
 
 @run_briefly
-@given(cases())
+@given(client_cases())
 def test_the_engine_idles_only_when_the_policy_says_so(case):
     """INV-4: time is either in a step or in a gap for which the policy scheduled nothing; a policy that never waits
     on purpose leaves nobody waiting in such a gap."""
@@ -97,23 +137,31 @@ def test_the_engine_idles_only_when_the_policy_says_so(case):
 
 
 @run_briefly
-@given(cases())
+@given(client_cases())
 def test_tokens_are_conserved(case):
-    """INV-5: emitted is what the finished asked for; computed = prompts + emitted − one per request + recomputed."""
+    """INV-5: emitted is what the finished asked for and what the others had got, in all their attempts; computed is
+    what each request had in the cache and what preemptions threw away: prompt + answer − 1 + recomputed for one that
+    was answered at its first attempt."""
     records = run(case)
     r, done = records.requests, records.requests.status == FINISHED
-    emitted = int(case.table.num_output_tokens[done].sum())
-    assert (r.num_emitted_tokens[done] == case.table.num_output_tokens[done]).all()
-    assert not r.num_emitted_tokens[~done].any()
+    asked = case.table.num_output_tokens
+    assert (r.num_emitted_tokens[done] == asked[done]).all()
+    assert (r.num_emitted_tokens <= asked).all()
+    assert not r.num_emitted_tokens[r.first_scheduled_ns == NEVER].any()
+    assert not r.num_abandoned_tokens[r.num_attempts == 1].any()
+    emitted = int((r.num_emitted_tokens + r.num_abandoned_tokens).sum())
     assert records.spans.columns()["num_emitted_tokens"].sum() == emitted
-    prompts = int(case.table.num_prompt_tokens[done].sum())
-    assert records.num_recomputed_tokens == r.num_recomputed_tokens.sum()
-    assert records.num_computed_tokens == prompts + emitted - done.sum() + records.num_recomputed_tokens
-    assert records.itl_counts.sum() == emitted - done.sum()  # one gap between each two tokens
+    assert records.num_computed_tokens == r.num_computed_tokens.sum()
+    once = done & (r.num_attempts == 1)
+    needed = case.table.num_prompt_tokens + asked - 1 + r.num_recomputed_tokens
+    assert (r.num_computed_tokens[once] == needed[once]).all()
+    if (r.num_attempts == 1).all():
+        assert records.num_recomputed_tokens == r.num_recomputed_tokens.sum()
+        assert records.itl_counts.sum() == emitted - (r.num_emitted_tokens > 0).sum()  # one gap between each two tokens
 
 
 @run_briefly
-@given(cases())
+@given(client_cases())
 def test_limits_hold_in_every_batch(case):
     """INV-6: rows ≤ max_num_seqs, tokens ≤ max_num_batched_tokens, cache ≤ its capacity."""
     watched = WatchedScheduler(build_scheduler(case.settings))
@@ -129,55 +177,85 @@ def test_limits_hold_in_every_batch(case):
 
 
 @run_briefly
-@given(cases(allocator="paged"))
+@given(client_cases(allocator="paged"))
 def test_paging_wastes_less_than_a_block_per_sequence(case):
     """PagedAttention (SOSP'23): only the tail of a last block is ever held in vain, so with blocks of one token nothing
-    is; what a step is about to fill is no waste, however long its prompts."""
+    is; what a step is about to fill is no waste, however long its prompts. (Rows of a static batch that clients left
+    hold theirs, and run for nobody.)"""
     spans = run(case).spans.columns()
+    holders = np.maximum(spans["num_running_begin"], spans["num_seqs"])
     for when in ("begin", "end"):
-        assert (spans[f"kv_internal_{when}"] <= (case.settings.block_size - 1) * spans["num_running_begin"]).all()
+        assert (spans[f"kv_internal_{when}"] <= (case.settings.block_size - 1) * holders).all()
 
 
 @run_briefly
-@given(cases())
+@given(client_cases())
 def test_the_same_run_gives_the_same_bytes(case):
     """INV-7, first half: determinism."""
     assert everything(run(case)) == everything(run(case))
 
 
 @settings(max_examples=250, deadline=None)
-@given(cases())
+@given(client_cases())
 def test_fast_forward_changes_nothing(case):
     """INV-7, second half: on = off, bit for bit, on every column, histogram and counter."""
     assert everything(run(case, fast_forward=True)) == everything(run(case, fast_forward=False))
 
 
 @run_briefly
-@given(cases(tight=True, allocator="paged"))
+@given(client_cases(tight=True, allocator="paged"))
 def test_fast_forward_changes_nothing_under_memory_pressure(case):
     """INV-7, second half, where preemptions cut the stretches."""
     assert everything(run(case, fast_forward=True)) == everything(run(case, fast_forward=False))
 
 
 @run_briefly
-@given(cases())
+@given(client_cases())
 def test_littles_law_is_exact(case):
-    """INV-8: ∫ (waiting + running) dt as counted = Σ (end − arrival), in integers."""
+    """INV-8: ∫ (waiting + running) dt as counted = Σ (end − arrival − backing off), in integers."""
     records = run(case)
     r = records.requests
-    assert records.in_system_ns == int((r.end_ns - case.table.arrival_ns).sum())
+    assert records.in_system_ns == int((r.end_ns - r.arrival_ns - r.away_ns).sum())
 
 
 @run_briefly
-@given(cases(tight=True))
+@given(client_cases(tight=True))
 def test_every_admitted_request_ends(case):
-    """INV-9: under a cache barely larger than one request, all that was accepted finishes, each step computing
-    something; nothing that fits is rejected."""
+    """INV-9: under a cache barely larger than one request, all that was accepted finishes unless its client leaves,
+    each step computing something; nobody makes more attempts than he may; nothing that fits is rejected."""
     records = run(case)
-    accepted = records.requests.status != REJECTED
-    assert (records.requests.status[accepted] == FINISHED).all()
+    r, plan = records.requests, case.clients
+    ends = [FINISHED, REJECTED]
+    ends += [CANCELLED] if plan.cancel_after_ns is not None else []
+    ends += [TIMED_OUT] if plan.timeout_ns or plan.ttft_timeout_ns else []
+    assert np.isin(r.status, ends).all()
+    assert (r.num_attempts <= (plan.retry.max_attempts if plan.retry else 1)).all()
     assert records.num_steps <= records.num_computed_tokens
     assert records.num_preemptions <= records.num_computed_tokens
+    full = [i for i, reason in r.reject_reason.items() if reason.startswith("429")]
+    assert not full or case.settings.max_queued_requests is not None
+    never = build_scheduler(case.settings).refusal
+    assert {i for i in range(len(case.table)) if never(case.table[i])} == set(r.reject_reason) - set(full)
+
+
+@run_briefly
+@given(client_cases(queue_order="priority"), st.sampled_from(["continuous", "chunked"]), durations())
+def test_a_client_that_leaves_the_end_of_the_queue_was_never_there(case, policy, patience_ns):
+    """Whoever waits behind all others and leaves unserved changes nothing for them."""
+    n, table = len(case.table), case.table
+    columns = {f.name: getattr(table, f.name) for f in dataclasses.fields(table)}
+    last = {"arrival_ns": columns["arrival_ns"][-1], "priority": 9}
+    longer = RequestTable(**{name: np.append(column, last.get(name, column[-1])) for name, column in columns.items()})
+    s = dataclasses.replace(case.settings, policy=policy, max_queued_requests=None)
+    cancel = case.clients.cancel_after_ns
+    patience = np.append(np.full(n, STAYS) if cancel is None else cancel, patience_ns)
+    clients = dataclasses.replace(case.clients, concurrency=None, think_ns=None, retry=None)
+    with_him = run_engine(longer, s, case.step_time, clients=dataclasses.replace(clients, cancel_after_ns=patience))
+    assume(with_him.requests.first_scheduled_ns[n] == NEVER)
+    without = run_engine(table, s, case.step_time, clients=clients)
+    for name in (*RequestRecords.TIMES, *RequestRecords.COUNTS, "status"):
+        assert (getattr(with_him.requests, name)[:n] == getattr(without.requests, name)).all(), name
+    assert (with_him.num_steps, with_him.swapped_bytes) == (without.num_steps, without.swapped_bytes)
 
 
 @pytest.mark.parametrize(("policy", "slack_ns"), [("chunked", 0), ("continuous", None)])

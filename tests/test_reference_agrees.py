@@ -12,14 +12,14 @@ from hypothesis import example, given, settings
 from simserve.records import Records, RequestRecords, itl_bin
 from simserve.step_time.stretch import NS_PER_S
 from tests.builders import run_engine, skewed64
+from tests.client_rules import RULES
 from tests.reference import Reference
 from tests.reference_clients import Ask
 from tests.reference_types import Settings, Step
 from tests.step_times import ConstantStepTime
-from tests.strategies import ALLOCATORS, MS, POLICIES, Case, cases, table_of
+from tests.strategies import ALLOCATORS, MS, POLICIES, Case, client_cases, table_of
 
 run_briefly = settings(max_examples=60, deadline=None)
-COLUMNS = ("status", "first_scheduled_ns", "first_token_ns", "last_token_ns", "end_ns", "num_emitted_tokens")
 
 # Swap space runs out, so one victim must recompute and the other comes back from swap in the same decision: whoever was
 # admitted last is preempted first, however each of them got its cache back.
@@ -48,20 +48,38 @@ NO_ROOM_TO_DECODE = Case(
 )
 
 
-def expected_row(ask: Ask) -> tuple[int, ...]:
+def expected_row(ask: Ask) -> dict[str, int]:
+    """A request as the records should have it: tokens as the client saw them, work as the engine did it."""
     seq = ask.attempts[-1]
-    status = RequestRecords.STATUSES.index(ask.status)
-    first, last = (seq.token_ns[0], seq.token_ns[-1]) if seq.token_ns else (-1, -1)
-    emitted, counts = len(seq.token_ns), (seq.num_preemptions, seq.num_recomputed_tokens)
-    return (status, seq.first_scheduled_ns, first, last, ask.end_ns, emitted, *counts)
+    seen = [ns for ns in seq.token_ns if not seq.departed or ns <= seq.left_ns]
+    is_whole = len(seen) == ask.request.num_output_tokens
+    return {
+        "status": RequestRecords.STATUSES.index(ask.status),
+        "arrival_ns": ask.arrival_ns,
+        "first_scheduled_ns": seq.first_scheduled_ns,
+        "first_token_ns": seen[0] if seen else -1,
+        "last_token_ns": seen[-1] if is_whole else -1,
+        "end_ns": ask.end_ns,
+        "num_emitted_tokens": len(seq.token_ns),
+        "num_abandoned_tokens": ask.num_abandoned_tokens,
+        "num_preemptions": seq.num_preemptions,
+        "num_recomputed_tokens": seq.num_recomputed_tokens,
+        "num_attempts": len(ask.attempts),
+        "away_ns": ask.away_ns,
+    }
 
 
 def assert_requests_agree(records: Records, reference: Reference) -> None:
     requests = records.requests
-    columns = [getattr(requests, name) for name in (*COLUMNS, "num_preemptions", "num_recomputed_tokens")]
     for ask in reference.asks:
-        assert tuple(int(column[ask.id]) for column in columns) == expected_row(ask), f"request {ask.id}"
+        expected = expected_row(ask)
+        assert {name: int(getattr(requests, name)[ask.id]) for name in expected} == expected, f"request {ask.id}"
         assert (ask.id in requests.reject_reason) == (ask.status == "rejected")
+        assert requests.reject_reason.get(ask.id, "").startswith("429") == (ask.reason == "429")
+    computed = [0] * len(reference.asks)
+    for work in (work for step in reference.steps for work in step.works):
+        computed[work.seq_id] += work.num_new
+    assert requests.num_computed_tokens.tolist() == computed
 
 
 def assert_totals_agree(records: Records, reference: Reference) -> None:
@@ -73,6 +91,9 @@ def assert_totals_agree(records: Records, reference: Reference) -> None:
     assert records.num_preemptions == sum(seq.num_preemptions for seq in reference.seqs)
     assert records.num_recomputed_tokens == sum(seq.num_recomputed_tokens for seq in reference.seqs)
     assert records.swapped_bytes == reference.swapped_bytes
+    assert records.num_turned_away == sum(ask.num_turned_away for ask in reference.asks)
+    assert records.num_timed_out_attempts == sum(ask.num_timed_out for ask in reference.asks)
+    assert (records.num_arrived, records.stopped_ns) == (len(reference.asks), -1)
 
 
 def assert_spans_agree(records: Records, reference: Reference) -> None:
@@ -109,6 +130,7 @@ def assert_memory_agrees(span: dict[str, int], step: Step, paged: bool) -> None:
 def assert_gaps_agree(records: Records, reference: Reference) -> None:
     """The histogram of inter-token gaps, value by value, to one bin (the clock rounds to whole nanoseconds)."""
     gaps = [(b - a) / NS_PER_S for seq in reference.seqs for a, b in itertools.pairwise(seq.token_ns)]
+    assert records.itl_sum_ns == sum(seq.token_ns[-1] - seq.token_ns[0] for seq in reference.seqs if seq.token_ns)
     expected = np.array(sorted(itl_bin(gap) for gap in gaps), np.int64)
     found = np.repeat(np.arange(len(records.itl_counts)), records.itl_counts)
     assert len(found) == len(expected)
@@ -117,8 +139,8 @@ def assert_gaps_agree(records: Records, reference: Reference) -> None:
 
 
 def check(case: Case, fast_forward: bool = True) -> None:
-    reference = Reference(case.table, case.settings, case.step_time).run()
-    records = run_engine(case.table, case.settings, case.step_time, fast_forward)
+    reference = Reference(case.table, case.settings, case.step_time, case.clients).run()
+    records = run_engine(case.table, case.settings, case.step_time, fast_forward, clients=case.clients)
     assert_requests_agree(records, reference)
     assert_totals_agree(records, reference)
     assert_gaps_agree(records, reference)
@@ -131,7 +153,7 @@ def test_every_policy_over_every_allocator(policy, allocator):
     """Any workload, limits, queue order and clock: the same records."""
 
     @run_briefly
-    @given(cases(policy=policy, allocator=allocator))
+    @given(client_cases(policy=policy, allocator=allocator))
     def agrees(case):
         check(case)
 
@@ -144,7 +166,7 @@ def test_under_memory_pressure(policy, preemption):
     """A cache of about one and a half requests: preempted, recomputed or swapped, and back, the same records."""
 
     @run_briefly
-    @given(cases(policy=policy, allocator="paged", preemption=preemption, tight=True))
+    @given(client_cases(policy=policy, allocator="paged", preemption=preemption, tight=True))
     @example(MIXED_READMISSION)
     @example(NO_ROOM_TO_DECODE)
     def agrees(case):
@@ -185,8 +207,14 @@ def test_a_victim_preempted_again_before_it_could_emit_has_one_gap():
     check(Case(table, s, ConstantStepTime(0.01)))
 
 
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES.keys())
+def test_on_every_rule_of_clients(rule):
+    """The cases worked out by hand: not only their outcomes, but every step, slot and block."""
+    check(rule.case)
+
+
 @run_briefly
-@given(cases())
+@given(client_cases())
 def test_step_by_step_too(case):
     """Fast-forward off: the same again."""
     check(case, fast_forward=False)
