@@ -104,6 +104,16 @@ def test_what_holds_nowhere_is_an_answer():
     assert row["cost_per_million_output_tokens"] is None and row["cost_per_hour"] is None
 
 
+def test_the_reason_of_no_capacity_is_where_it_came_nearest():
+    """Latency that falls with load (groups fill faster) is broken everywhere, least of all where it is least."""
+
+    def of(load, replication, task):
+        return measures(10 - (load or 0) / 8, backlogged_rps=8.0)
+
+    (row,) = find(["ttft_p99=3s"], of=of)["rows"]
+    assert row["reason"] == "ttft_p99=3s fails at every load, at best at 8 requests/s: 3 times its limit"
+
+
 def test_a_closed_loop_answers_in_clients_and_in_requests_per_second():
     """4 slots of 2/s each: latency max(1, c/4) / 2 s; 2 s at 16 clients, who are answered 8 requests/s."""
 

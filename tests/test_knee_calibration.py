@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simserve.capacity.cost import Question
-from simserve.capacity.row import Asked, capacity_row
+from simserve.capacity.find import find_capacities
+from simserve.capacity.row import Asked
 from simserve.capacity.search import Effort
 from simserve.capacity.slo import parse_slo
 from simserve.knee.calibration import calibration_spread, widened
@@ -55,11 +56,12 @@ def test_knee_and_capacity_hold_it_too_and_it_is_said():
     assert (row["knee"]["high"] - row["knee"]["low"]) / 2 == pytest.approx(0.0392 * row["knee"]["value"], rel=0.01)
     assert any("another calibration" in note and "±3.9%" in note for note in document["notes"])
     asked = Asked((parse_slo("ttft_p99=2s"),), Question(), Effort())
-    found, notes = capacity_row(probe(**MEASURED), {}, asked)
+    answer = find_capacities(study(**MEASURED), FakeRunner(drawn_slower_or_faster), asked, [{}])
+    (found,) = answer["rows"]
     capacity = found["capacity"]
     assert (capacity["high"] - capacity["low"]) / 2 == pytest.approx(0.0392 * capacity["value"], rel=0.01)
     assert found["num_simulations"] < 120  # what no replication narrows, none is spent on
-    assert any("another calibration" in note for note in notes)
+    assert any("another calibration" in note for note in answer["notes"])
 
 
 def test_draws_of_a_real_profile_move_the_saturation_rate(tmp_path):

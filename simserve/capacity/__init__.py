@@ -1,0 +1,1 @@
+"""The largest load that holds every SLO, and what a target rate needs and costs."""

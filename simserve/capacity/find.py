@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from simserve.capacity.row import Asked, capacity_row
+from simserve.knee.find import calibration_notes
 from simserve.knee.probe import Probe
 from simserve.knee.study import Study
 from simserve.sweep.runner import Runner
@@ -43,7 +44,7 @@ def capacity_document(
         "price_per_gpu_hour": asked.question.price_per_gpu_hour,
         "tolerance": asked.effort.tolerance,
         "rows": sorted(rows, key=rank),
-        "notes": list(dict.fromkeys([*study.notes, *notes])),
+        "notes": list(dict.fromkeys([*study.notes, *notes, *calibration_notes(_spreads(rows))])),
     }
 
 
@@ -54,3 +55,12 @@ def rank(row: Mapping[str, Any]) -> tuple[float, float]:
         math.inf if cost is None or cost["value"] is None else cost["value"],
         math.inf if capacity is None else -capacity,
     )
+
+
+def _spreads(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """The largest noise of calibration among each variant's settings."""
+    spreads: dict[str, float] = {}
+    for row in rows:
+        name, spread = row["variant"], row["saturation"]["calibration_spread"]
+        spreads[name] = max(spreads.get(name, 0.0), spread)
+    return spreads

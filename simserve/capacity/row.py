@@ -14,7 +14,7 @@ from simserve.capacity.search import Effort, Found, find_capacity
 from simserve.capacity.slo import Slo
 from simserve.knee.bootstrap import without_interval
 from simserve.knee.calibration import widened
-from simserve.knee.find import calibration_notes, looked_at, saturation_of
+from simserve.knee.find import looked_at, saturation_of
 from simserve.knee.points import curve_point
 from simserve.knee.probe import Probe
 from simserve.knee.saturation import Saturation
@@ -74,7 +74,7 @@ def capacity_row(probe: Probe, settings: Mapping[str, Any], asked: Asked) -> tup
     """A row of ``capacity.json`` and notes. Raises InputError."""
     axis, scenario = probe.study.axis, probe.study.variants[probe.variant]
     saturation, note = saturation_of(probe, asked.effort.replications)
-    top = axis.snap(looked_at(saturation, True)[1] if axis.is_closed_loop else saturation.load)
+    top = axis.snap(looked_at(saturation, probe.study)[1] if axis.is_closed_loop else saturation.load)
     rates, spread = Rates(probe, asked.slos), saturation.spread
     found = find_capacity(rates.used, top, asked.effort, axis.distinct)
     load, limited_by, reason = _answer(found, saturation, top, rates, probe)
@@ -96,7 +96,7 @@ def capacity_row(probe: Probe, settings: Mapping[str, Any], asked: Asked) -> tup
         "num_simulations": probe.num_simulations,
         "step_time": step_time_of(scenario),
     }
-    return row, [*([note] if note else []), *calibration_notes({probe.variant: spread})]
+    return row, [note] if note else []
 
 
 def _answer(
@@ -110,8 +110,9 @@ def _answer(
     if found.limited_by == "saturation":
         return saturation.interval, "saturation", "every SLO holds up to the saturation rate"
     if found.limited_by == "nowhere":
-        slo, share = rates.tightest(found.loads[0])
-        reason = f"{slo.text} fails even at {found.loads[0]:.3g} {axis.unit}: {share:.3g} times its limit"
+        share, slo, best = min(((*rates.tightest(x)[::-1], x) for x in found.loads), key=lambda each: each[0])
+        where = "even" if best == found.loads[0] else "at every load, at best"
+        reason = f"{slo.text} fails {where} at {best:.3g} {axis.unit}: {share:.3g} times its limit"
         return found.capacity, slo.metric, reason
     assert found.capacity["value"] is not None, "an SLO limits it somewhere"
     return found.capacity, rates.tightest(found.capacity["value"])[0].metric, None

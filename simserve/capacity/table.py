@@ -22,9 +22,9 @@ def print_capacities(document: Mapping[str, Any], console: Console) -> None:
     keys = list(dict.fromkeys(key for row in document["rows"] for key in row["settings"]))
     heads = _heads(document)
     for key in ("variant", *(key.rpartition(".")[2] for key in keys)):
-        table.add_column(Text(key))
-    for head in heads:
-        table.add_column(Text(head), justify="right")
+        table.add_column(Text(key), no_wrap=key == "variant")
+    for head, name in heads.items():
+        table.add_column(Text(head), justify="right", no_wrap=name == "limited_by")
     for row in document["rows"]:
         settings = [str(row["settings"].get(key, "")) for key in keys]
         table.add_row(Text(row["variant"]), *settings, *(_cell(row, name) for name in heads.values()))

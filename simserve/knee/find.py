@@ -10,7 +10,7 @@ import numpy as np
 from simserve.knee.batch import batch_knee_of
 from simserve.knee.calibration import widened
 from simserve.knee.curve import RANGE, curve_knee
-from simserve.knee.plateau import closed_loop_saturation
+from simserve.knee.plateau import closed_loop_saturation, most_clients
 from simserve.knee.points import curve_point, flat, latencies_of
 from simserve.knee.probe import Probe
 from simserve.knee.saturation import Saturation, StudyError, open_loop_saturation
@@ -37,7 +37,7 @@ def find_knees(study: Study, runner: Runner, metric: str, replications: int, num
     notes += _unproved(saturations)
     notes += calibration_notes({name: saturation.spread for name, saturation in saturations.items()})
     closed = study.axis.is_closed_loop
-    looked = f"1 client to {CLOSED_LOOP_SPAN} times" if closed else f"{RANGE[0]:.0%} to {RANGE[1]:.0%} of"
+    looked = f"1 client to at most {CLOSED_LOOP_SPAN} times" if closed else f"{RANGE[0]:.0%} to {RANGE[1]:.0%} of"
     notes.append(f"load knee: Kneedle on {metric} over load, from {looked} the saturation load")
     return {
         "schema_version": 1,
@@ -68,7 +68,7 @@ def saturation_of(probe: Probe, replications: int) -> tuple[Saturation, str | No
 
 def _variant(probe: Probe, saturation: Saturation, metric: str, replications: int, num_loads: int) -> dict[str, Any]:
     axis, scenario = probe.study.axis, probe.study.variants[probe.variant]
-    low, high = looked_at(saturation, axis.is_closed_loop)
+    low, high = looked_at(saturation, probe.study)
     loads = axis.distinct(_doubling(low, high, num_loads) if axis.is_closed_loop else _towards(low, high, num_loads))
     grid = probe.grid(loads, replications, f"{len(loads)} loads up to {loads[-1]:.4g} {axis.unit}")
     knee = curve_knee(loads, latencies_of(grid, metric), loads[0], loads[-1], probe.study.scenario.seed)
@@ -96,10 +96,10 @@ def _unproved(saturations: dict[str, Saturation]) -> list[str]:
     ]
 
 
-def looked_at(saturation: Saturation, is_closed_loop: bool) -> tuple[float, float]:
+def looked_at(saturation: Saturation, study: Study) -> tuple[float, float]:
     """The range of loads that the knee is looked for in."""
-    if is_closed_loop:
-        return 1.0, max(4.0, CLOSED_LOOP_SPAN * saturation.load)
+    if study.axis.is_closed_loop:
+        return 1.0, min(max(4.0, CLOSED_LOOP_SPAN * saturation.load), most_clients(study.num_requests))
     return RANGE[0] * saturation.load, RANGE[1] * saturation.load
 
 

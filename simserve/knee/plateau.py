@@ -28,7 +28,7 @@ def closed_loop_saturation(probe: Probe, replications: int) -> tuple[Saturation,
     interpolation over log clients, with an interval by bootstrap over replications. The note says when throughput still
     rose at as many clients as the requests allow.
     """
-    limit = max(2, probe.study.num_requests // REQUESTS_PER_CLIENT)
+    limit = most_clients(probe.study.num_requests)
     clients: list[float] = []
     columns: list[list[float]] = []
     while len(clients) < 3 or not _flat(columns):
@@ -46,6 +46,11 @@ def closed_loop_saturation(probe: Probe, replications: int) -> tuple[Saturation,
     note = f"{probe.variant}: throughput still rose at {clients[-1]:,.0f} clients, as many as the requests allow"
     spread = calibration_spread(probe, clients[-1], replications)
     return Saturation(reached, (), widened(plateau, spread), spread), None if flat else note
+
+
+def most_clients(num_requests: int) -> int:
+    """The most clients that a run of so many requests tells anything about."""
+    return max(4, num_requests // REQUESTS_PER_CLIENT)
 
 
 def _flat(columns: list[list[float]]) -> bool:

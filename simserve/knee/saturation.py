@@ -51,7 +51,7 @@ class Saturation:
     def as_dict(self) -> dict[str, Any]:
         """``saturation`` of the documents."""
         closed = {} if self.plateau_rps is None else {"plateau_rps": self.plateau_rps}
-        return {**self.interval, "checks": list(self.checks), **closed}
+        return {**self.interval, "checks": list(self.checks), "calibration_spread": self.spread, **closed}
 
 
 def open_loop_saturation(probe: Probe, replications: int) -> Saturation:

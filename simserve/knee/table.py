@@ -21,7 +21,7 @@ def print_knees(document: Mapping[str, Any], console: Console) -> None:
     table.title_justify = "left"
     closed = load["base_rps"] is None
     unit, is_rate = load["unit"], load["base_rps"] == 1.0
-    table.add_column("variant")
+    table.add_column("variant", no_wrap=True)
     throughput_head = [] if is_rate else ["throughput there, requests/s"]
     knee_head = f"knee of {document['metric']}, {unit}"
     for head in (f"saturation, {unit}", *throughput_head, knee_head, "batch knee", "backlog grows at"):
