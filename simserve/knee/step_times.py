@@ -6,7 +6,7 @@ from typing import Any
 
 from simserve.assemble import assemble
 from simserve.manifest import step_time_entry
-from simserve.scenario import ProfileStepTimeConfig, RooflineStepTimeConfig, Scenario
+from simserve.scenario import ProfileStepTimeConfig, Scenario
 from simserve.step_time.profile_schema import load_profile
 
 
@@ -16,10 +16,9 @@ def step_time_of(scenario: Scenario) -> dict[str, Any]:
 
 
 def gpus_per_replica(scenario: Scenario) -> int:
-    """Devices that share a layer: the roofline's ``tensor_parallel``, or what the profile was measured on (1 where it
+    """Devices that share a layer: the scenario's ``tensor_parallel``, or what the profile was measured on (1 where it
     does not say)."""
     config = scenario.step_time
-    if isinstance(config, RooflineStepTimeConfig):
-        return config.tensor_parallel
-    assert isinstance(config, ProfileStepTimeConfig)
-    return load_profile(scenario.locate(config.profile)).provenance.tensor_parallel or 1
+    if isinstance(config, ProfileStepTimeConfig):
+        return load_profile(scenario.locate(config.profile)).provenance.tensor_parallel or 1
+    return config.tensor_parallel

@@ -191,6 +191,6 @@ _INTRO = {
     "step-times": "Curves are what the simulation used; marks are steps that were measured.",
     "formula": "Curves are what the simulation used. They come from a formula: no step was measured.",
     "workload": "What arrived: the same requests at the same times for every variant.",
-    "rejected": "Refused when they arrived, once and for all: they can never be served under the limits given, or (429) "
-    "too many were waiting and their clients did not come again.",
+    "rejected": "Refused when they arrived, once and for all: they can never be served under the limits given, or "
+    "(429) too many were waiting and their clients did not come again.",
 }

@@ -14,7 +14,7 @@ from simserve.sweep.axes import Axis
 from simserve.sweep.plan import Plan
 from simserve.sweep.settings import Settings
 
-_PATH_KEYS = ("model", "step_time.profile", "workload.trace")
+_PATH_KEYS = ("model", "step_time.profile", "step_time.operators", "workload.trace")
 
 
 def run_command(plan: Plan, setting: int, scenario: Path, overrides: Sequence[str] = ()) -> str:
