@@ -54,6 +54,33 @@ def test_greeting_and_farewell_are_no_tokens():
     assert tokens == ([2.0, 3.0], [1, 2], "one token an event, as usage confirms")
 
 
+def test_greeting_and_farewell_are_no_tokens_where_nothing_fits_either():
+    """Five tokens in two events with text (some decode to nothing): TTFT is the first text's, not the greeting's."""
+    tokens = _answer(_event(""), _event(), _event(), _event("", reason="length"), _usage(5), DONE).tokens()
+    assert tokens == ([2.0, 3.0], [3, 5], "usage spread over events")
+
+
+def test_a_token_without_text_may_be_the_first():
+    """As many events as tokens: none of them is a greeting, whatever its text."""
+    tokens = _answer(_event(""), _event(), _event(reason="length"), _usage(3), DONE).tokens()
+    assert tokens.times_s == [1.0, 2.0, 3.0]
+
+
+def test_whose_turn_it_is_is_no_token():
+    """A chat begins with its role, long before the first token; with usage for as many tokens as there are events."""
+    role = b'data: {"choices": [{"delta": {"role": "assistant", "content": ""}, "finish_reason": null}]}\n\n'
+    said = b'data: {"choices": [{"delta": {"content": "x"}, "finish_reason": null}]}\n\n'
+    tokens = _answer(role, said, said, _usage(3), DONE).tokens()
+    assert tokens.times_s[0] == 2.0 and tokens.counts[-1] == 3
+
+
+def test_an_echo_of_the_prompt_is_no_token():
+    """transformers' chat sends the prompt back first: one event more than usage counts, so the second is the first
+    token, and the counting says so."""
+    tokens = _answer(_event("the prompt"), _event(), _event(), _event("", reason="length"), _usage(2), DONE).tokens()
+    assert tokens == ([2.0, 3.0], [1, 2], "one token an event, after one that usage does not count")
+
+
 def test_more_tokens_than_events_are_spread():
     """Six tokens over three events are two each, and said to be spread."""
     tokens = _answer(_event(), _event(), _event(reason="length"), _usage(6), DONE).tokens()

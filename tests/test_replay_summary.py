@@ -108,9 +108,9 @@ def test_what_did_not_go_as_asked_is_said():
     document, warnings = _document([short])
     assert document["output_lengths"] == {"asked": 9, "counted": 4, "num_short": 1, "num_long": 0}
     assert document["prompt_tokens"]["mean_error"] == pytest.approx(0.2)
-    assert document["tokens_per_event"]["share_in_company"] == pytest.approx(0.5)
+    assert document["tokens_per_event"]["share_together"] == pytest.approx(2 / 3)
     said = " ".join(warnings)
-    for words in ("1 answers are shorter", "+20.00%", "50.0% of the tokens", "usage spread over events"):
+    for words in ("1 answers are shorter", "+20.00%", "66.7% of the tokens", "usage spread over events"):
         assert words in said
 
 

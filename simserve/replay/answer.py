@@ -86,6 +86,8 @@ class Answer:
         if len(self._times) >= 2 * self._num_asked + _MORE_EVENTS:
             raise BrokenAnswer("more events than the tokens that were asked for")
         choice, reason = choices[0], choices[0].get("finish_reason")
+        if not self._times and _is_greeting(choice):
+            return
         if isinstance(reason, str) and reason:
             self.finish_reason = one_line(reason)
         count = count_in(told, "completion_tokens") if told else None
@@ -116,6 +118,12 @@ def _parse(data: bytes) -> dict[str, Any]:
 def _said(error: object) -> str:
     message = error.get("message") if isinstance(error, dict) else error
     return message if isinstance(message, str) else json.dumps(error)
+
+
+def _is_greeting(choice: dict[str, Any]) -> bool:
+    """Whether a chat's first event only says whose turn it is: servers send it before there is a token."""
+    delta = choice.get("delta")
+    return isinstance(delta, dict) and "role" in delta and not _has_text(choice) and choice.get("finish_reason") is None
 
 
 def _has_text(choice: dict[str, Any]) -> bool:

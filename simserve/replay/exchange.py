@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
 import time
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -180,4 +181,6 @@ class Exchange:
 
 def reason_of(error: Exception) -> str:
     """Why a connection failed, in the system's words."""
-    return (getattr(error, "strerror", None) or str(error) or type(error).__name__).lower()
+    if isinstance(error, ConnectionError) and error.errno is not None:
+        return os.strerror(error.errno).lower()  # asyncio's own text repeats the address
+    return one_line(getattr(error, "strerror", None) or str(error) or type(error).__name__).lower()

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from simserve.distributions import FloatColumn
 from simserve.replay.outcome import NEVER, STATUSES, Outcome
 
 
@@ -63,7 +64,7 @@ def event_frame(outcomes: Sequence[Outcome]) -> pd.DataFrame:
     )
 
 
-def token_gaps_s(events: pd.DataFrame) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def token_gaps_s(events: pd.DataFrame) -> FloatColumn:
     """Every gap between consecutive tokens of a request, as its client saw them: tokens that share an event are 0 s
     apart."""
     times, ids = events["time_s"].to_numpy(), events["request_id"].to_numpy()

@@ -80,6 +80,10 @@ def _rates(document: Mapping[str, Any]) -> Table:
     table.add_row("output tokens/s", _number(document["output_tokens_per_s"]))
     table.add_row("total tokens/s", _number(document["total_tokens_per_s"]))
     table.add_row("makespan, s", _number(document["makespan_s"]))
+    outputs, prompts = document["output_lengths"], document["prompt_tokens"]
+    table.add_row("output tokens, came of asked", f"{outputs['counted']:,} of {outputs['asked']:,}")
+    if prompts["num_counted"]:
+        table.add_row("prompt tokens, counted of asked", f"{prompts['counted']:,} of {prompts['asked']:,}")
     return table
 
 

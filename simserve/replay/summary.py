@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from simserve.distributions import describe
+from simserve.distributions import FloatColumn, describe
 from simserve.replay.dialect import Dialect
 from simserve.replay.frames import token_gaps_s
 from simserve.replay.outcome import STATUSES
+from simserve.replay.token_counts import Counting
 from simserve.scenario import SloConfig
 
 KIND = "simserve replay"
@@ -21,6 +22,13 @@ SCHEMA_VERSION = 1
 LATENCIES = ("ttft_s", "tpot_s", "e2e_s", "normalized_latency_s")
 LEAST_LATENESS_S = 0.002  # a tick of the system's timer: below it nothing can be done
 MAX_LATE_SHARE = 0.5  # of the mean time between arrivals
+MAX_PROMPT_ERROR = 0.01
+MAX_SHARE_TOGETHER = 0.05
+UNSURE: tuple[Counting, ...] = (
+    "one token an event, after one that usage does not count",
+    "usage spread over events",
+    "one token an event, assumed",
+)
 BUSY_SHARE = 0.7  # of one CPU: above it the lateness is this program's own work, below it others'
 _HISTOGRAM = np.concatenate([[0.0], np.geomspace(1e-4, 100.0, 61)])
 _MOST_FAULTS = 50
@@ -65,7 +73,7 @@ def replay_document(name: str, url: str, dialect: Dialect, measured: Measured, s
             "edges_s": _HISTOGRAM.tolist(),
             "counts": np.histogram(np.minimum(gaps_s, _HISTOGRAM[-1]), _HISTOGRAM)[0].tolist(),
         },
-        "tokens_per_event": _tokens_per_event(requests, events),
+        "tokens_per_event": _tokens_per_event(requests, events, gaps_s),
         "lateness_s": describe(requests["lateness_s"].to_numpy(np.float64)),
         "connect_wait_s": describe(requests["connect_wait_s"].where(requests["num_attempts"] > 0).to_numpy(np.float64)),
         "client_cpu_share": measured.cpu_share,
@@ -110,15 +118,14 @@ def _rates(requests: pd.DataFrame, slo: SloConfig) -> dict[str, Any]:
     }
 
 
-def _tokens_per_event(requests: pd.DataFrame, events: pd.DataFrame) -> dict[str, Any]:
-    """How tokens were told apart: mean and largest number in an event, the share of tokens that came together with an
-    earlier one, and for how many requests the numbers are known in which way."""
+def _tokens_per_event(requests: pd.DataFrame, events: pd.DataFrame, gaps_s: FloatColumn) -> dict[str, Any]:
+    """How tokens were told apart: mean and largest number in an event, the share of gaps that are 0 (tokens of one
+    event, or of events that arrived in one piece), and for how many requests the numbers are known in which way."""
     tokens = events["num_tokens"]
-    num_tokens = int(tokens.sum())
     return {
         "mean": float(tokens.mean()) if len(tokens) else None,
         "max": int(tokens.max()) if len(tokens) else None,
-        "share_in_company": (num_tokens - len(tokens)) / num_tokens if num_tokens else None,
+        "share_together": float((gaps_s == 0).mean()) if len(gaps_s) else None,
         "counting": _counted(requests["counting"].dropna()),
     }
 
@@ -184,7 +191,7 @@ def _prompts_off(document: Mapping[str, Any]) -> list[str]:
     prompts = document["prompt_tokens"]
     if not prompts["num_counted"]:
         return ["the server does not tell how many tokens prompts have: their lengths are as asked for, unchecked"]
-    if not prompts["max_error_tokens"]:
+    if abs(prompts["mean_error"]) <= MAX_PROMPT_ERROR:
         return []
     return [
         f"prompts have {prompts['counted']:,} tokens by the server's count where {prompts['asked']:,} were asked for "
@@ -195,12 +202,12 @@ def _prompts_off(document: Mapping[str, Any]) -> list[str]:
 def _tokens_shared(document: Mapping[str, Any]) -> list[str]:
     tokens = document["tokens_per_event"]
     words = []
-    if tokens["share_in_company"]:
+    if (tokens["share_together"] or 0.0) > MAX_SHARE_TOGETHER:
         words.append(
-            f"{tokens['share_in_company']:.1%} of the tokens came in one event with another (up to {tokens['max']:,}): "
-            "such tokens count as 0 s apart"
+            f"{tokens['share_together']:.1%} of the tokens arrived at one instant with the one before (up to "
+            f"{tokens['max']:,} in an event): such gaps count as 0, so ITL is the network's as much as the server's"
         )
-    for counting in ("usage spread over events", "one token an event, assumed"):
-        if counting in tokens["counting"]:
-            words.append(f"{tokens['counting'][counting]:,} answers do not tell their tokens by event: {counting}")
+    for counting, num_answers in tokens["counting"].items():
+        if counting in UNSURE:
+            words.append(f"{num_answers:,} answers do not tell their tokens by event: {counting}")
     return words

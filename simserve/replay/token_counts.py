@@ -13,9 +13,13 @@ from typing import Literal, NamedTuple
 Counting = Literal[
     "usage of each event",
     "one token an event, as usage confirms",
+    "one token an event, after one that usage does not count",
     "usage spread over events",
     "one token an event, assumed",
 ]
+
+
+_AFTER_AN_ECHO: Counting = "one token an event, after one that usage does not count"
 
 
 class TokenTimes(NamedTuple):
@@ -39,19 +43,31 @@ def count_tokens(
     if any(count >= 0 for count in told_counts) and not any(
         count < 0 and text for count, text in zip(told_counts, has_text, strict=True)
     ):
-        return _rising([t for t in times_s], [max(0, count) for count in told_counts], "usage of each event")
-    first, last = 0, len(times_s)
-    expected = max(1, num_output) if num_output is not None else sum(map(bool, has_text))
-    while last - first > expected and not has_text[first]:
-        first += 1  # a greeting before the first token
-    if last - first > 1 and last - first != expected and is_last[last - 1] and not has_text[last - 1]:
-        last -= 1  # a farewell: why it ended, and no token
+        return _rising(list(times_s), [max(0, count) for count in told_counts], "usage of each event")
+    expected = sum(map(bool, has_text)) if num_output is None else num_output
+    first, last = _bounds(has_text, is_last, max(1, expected))
     times = list(times_s[first:last])
     if num_output is None:
         return _rising(times, list(range(1, len(times) + 1)), "one token an event, assumed")
+    if len(times) == num_output + 1 > 1:  # transformers' chat begins with an echo of the prompt
+        return TokenTimes(times[1:], list(range(1, num_output + 1)), _AFTER_AN_ECHO)
     if len(times) == num_output:
         return TokenTimes(times, list(range(1, num_output + 1)), "one token an event, as usage confirms")
     return _rising(times, _spread(len(times), num_output), "usage spread over events")
+
+
+def _bounds(has_text: Sequence[int], is_last: Sequence[int], expected: int) -> tuple[int, int]:
+    """The events, half open, that are tokens: without greetings (leading ones without text) and farewell (a last one
+    that only says why it ended) as far as ``expected`` fits, and without any of them where nothing fits."""
+    num_events = len(has_text)
+    greetings = next((i for i, text in enumerate(has_text) if text), 0)
+    farewell = int(num_events > 1 and bool(is_last[-1]) and not has_text[-1])
+    surplus = num_events - expected
+    if 0 <= surplus <= greetings:
+        return surplus, num_events
+    if farewell and 0 <= surplus - 1 <= greetings:
+        return surplus - 1, num_events - 1
+    return greetings, num_events - farewell
 
 
 def _rising(times_s: list[float], counts: list[int], counting: Counting) -> TokenTimes:
