@@ -11,6 +11,8 @@ from email.utils import formatdate
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from simserve.replay.pool import Pool
 from simserve.replay.words import one_line, retry_after_s
@@ -205,3 +207,65 @@ def test_what_a_server_says_is_made_fit_for_a_line():
     """Control characters and length are cut from what ends up in a table."""
     assert one_line("a\x1b[31m\n\tb") == "a [31m b"
     assert len(one_line("x" * 1000)) == 160
+
+
+HEADS = st.sampled_from(
+    [
+        b"",
+        b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 40\r\n\r\n",
+        b"HTTP/1.1 429 No\r\nRetry-After: soon\r\nContent-Length: 3\r\n\r\n",
+    ]
+)
+WORDS = st.sampled_from(
+    [
+        b"data: [DONE]\n\n",
+        b'data: {"choices": [{"text": "x"}]}\n\n',
+        b'data: {"choices": [{"text": "", "finish_reason": "length"}], "usage": {"completion_tokens": 2}}\n\n',
+        b'data: {"choices": [], "usage": {"completion_tokens": -1}}\n\n',
+        b'data: {"choices": [7]}\n\n',
+        b"data: null\n\n",
+        b"10\r\n",
+        b"0\r\n\r\n",
+        b"\r\n",
+    ]
+)
+ANSWERS = st.tuples(HEADS, st.lists(WORDS | st.binary(max_size=12), max_size=6)).map(lambda a: [a[0], *a[1]])
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(ANSWERS, min_size=1, max_size=4), st.booleans())
+def test_any_bytes_at_all_end_the_requests(answers, holds):
+    """Whatever bytes come, in whatever pieces, and whether or not the server then hangs up: every request ends with a
+    status that says so, its tokens rising in number and time, and there is no exception."""
+
+    async def answer(reader, writer):
+        try:
+            while True:
+                await reader.readuntil(b"\r\n\r\n")
+                for piece in left.pop(0) if left else []:
+                    writer.write(piece)
+                    await asyncio.sleep(0)
+                if not holds:
+                    writer.close()
+                    return
+        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError, asyncio.CancelledError):
+            writer.close()
+
+    left = [list(pieces) for pieces in answers]
+
+    async def run():
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        try:
+            url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            return (await load_on(url, requests([0.0] * len(answers)), plan(timeout_s=0.1)))[0].outcomes
+        finally:
+            server.close()
+
+    for outcome in asyncio.run(run()):
+        assert outcome.status in ("finished", "failed", "rejected", "timed_out")
+        assert (outcome.status == "finished") == (outcome.error == "")
+        assert outcome.token_counts == sorted(set(outcome.token_counts))
+        assert outcome.token_times_s == sorted(outcome.token_times_s)
+        assert len(outcome.token_counts) == len(outcome.token_times_s)

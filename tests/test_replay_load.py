@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import subprocess
+import sys
+import time
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -137,3 +142,23 @@ def test_the_server_sees_a_request_given_up():
             return server.num_open
 
     assert asyncio.run(run()) == 0
+
+
+def test_500_requests_a_second_are_little_work():
+    """A thousand requests in two seconds, on a server in a process of its own: under a millisecond of this process's
+    CPU each, so that half a CPU is enough whatever the machine's other users do (0.35 ms measured)."""
+    port = 0
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "tests.replay_server", str(port), "0.2", "0.05"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[1]) as process:
+        try:
+            url = process.stdout.readline().strip()
+            began_s = time.process_time()
+            load, _ = asyncio.run(load_on(url, requests(np.arange(1000) * 0.002, num_prompt=500, num_output=4)))
+            spent_s = time.process_time() - began_s
+        finally:
+            process.terminate()
+    assert {each.status for each in load.outcomes} == {"finished"}
+    assert spent_s < 1.0

@@ -36,6 +36,7 @@ def print_replay(document: Mapping[str, Any], console: Console) -> None:
     console.print(_rates(document))
     console.print(_latencies(document))
     if document["faults"]:
+        console.print(Text("what went wrong, by attempt", style="bold"))
         console.print(_faults(document))
     for note in document["notes"]:
         console.print(Text(f"note: {note}", style="yellow"))
@@ -99,7 +100,7 @@ def _latencies(document: Mapping[str, Any]) -> Table:
 
 
 def _faults(document: Mapping[str, Any]) -> Table:
-    table = Table(title="What went wrong, by attempt", box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
+    table = Table(box=box.SIMPLE_HEAD)
     table.add_column("")
     table.add_column("times", justify="right")
     faults = sorted(document["faults"].items(), key=lambda pair: -pair[1])
