@@ -15,7 +15,14 @@ from typing import Annotated, Literal
 import typer
 
 import simserve
-from simserve import capacity_command, compare_command, knee_command, profile_command, sweep_command
+from simserve import (
+    capacity_command,
+    compare_command,
+    knee_command,
+    profile_command,
+    replay_command,
+    sweep_command,
+)
 from simserve.errors import InputError
 from simserve.exit_codes import exit_codes, typed_command
 
@@ -262,3 +269,4 @@ app.command(epilog=sweep_command.EPILOG)(sweep_command.sweep)
 app.command(epilog=knee_command.EPILOG)(knee_command.knee)
 app.command(epilog=capacity_command.EPILOG)(capacity_command.capacity)
 app.command(epilog=compare_command.EPILOG)(compare_command.compare)
+app.command(epilog=replay_command.EPILOG)(replay_command.replay)

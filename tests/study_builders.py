@@ -13,9 +13,9 @@ from scipy.optimize import brentq
 
 from simserve.knee.study import Study, study_of
 from simserve.simulate import simulate
-from simserve.sweep.processes import InProcess
-from simserve.sweep.runner import Runner
-from simserve.sweep.store import PointStore
+from simserve.tasks.processes import InProcess
+from simserve.tasks.runner import Runner
+from simserve.tasks.store import PointStore
 from tests.scenario_builders import small
 
 STATISTICS = ("mean", "p50", "p90", "p95", "p99")

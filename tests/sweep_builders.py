@@ -9,7 +9,7 @@ from simserve.request import Batch, Chunk
 from simserve.scenario import parse_scenario
 from simserve.simulate import prepare
 from simserve.step_time.stretch import NS_PER_S, Stretch
-from simserve.sweep.task import Task
+from simserve.tasks.task import Task
 
 QUEUE: dict[str, Any] = {
     "name": "queue",

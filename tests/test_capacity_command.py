@@ -7,7 +7,7 @@ import typer
 from typer.testing import CliRunner
 
 from simserve import capacity_command, knee_command
-from simserve.sweep.runner import Runner
+from simserve.tasks.runner import Runner
 from tests.scenario_builders import small, write
 
 app = typer.Typer()

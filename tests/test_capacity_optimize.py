@@ -11,7 +11,7 @@ from simserve.capacity.row import Asked
 from simserve.capacity.search import Effort
 from simserve.capacity.slo import parse_slo
 from simserve.errors import InputError
-from simserve.sweep.axes import build_axes
+from simserve.tasks.axes import build_axes
 from tests.study_builders import FakeRunner, measures, study
 
 AXES = ("engine.max_num_seqs=1:64:8:log", "engine.kv_cache.block_size=8,16,32")

@@ -17,7 +17,7 @@ LONGEST_FILE = 350
 CORE = {"request", "model_spec", "kv_cache", "scheduling", "step_time", "workload"}
 RECORDS = {"request", "records", "step_time"}
 RESULT = {"simulate", "scenario", *RECORDS}
-STUDIES = ("sweep", "knee", "capacity", "compare")
+COMMANDS = ("sweep", "knee", "capacity", "compare", "replay")
 MAY_IMPORT = {
     "errors": set(),
     "request": set(),
@@ -45,19 +45,21 @@ MAY_IMPORT = {
     "run_directory": {*RESULT, "manifest", "metrics", "report", "summary", "trace_events"},
     "terminal": {*RESULT},
     "run_command": {"manifest", "run_directory", "scenario", "simulate", "terminal"},
-    "sweep": {
-        *{*RESULT, "distributions", "engine", "knee", "manifest", "metrics", "report", "run_directory", "summary"},
+    "tasks": {
+        *{*RESULT, "distributions", "engine", "manifest", "metrics"},
         *{"timeline", "workload"},
     },
-    "knee": {"assemble", "manifest", "report", "scenario", "step_time", "summary", "sweep", "workload"},
-    "capacity": {"knee", "report", "scenario", "sweep"},
+    "sweep": {*RESULT, "knee", "manifest", "report", "run_directory", "summary", "tasks"},
+    "knee": {"assemble", "manifest", "report", "scenario", "step_time", "summary", "tasks", "workload"},
+    "capacity": {"knee", "report", "scenario", "tasks"},
     "compare": {"distributions", "manifest", "report", "request", "run_directory", "summary"},
+    "replay": {"clients", "distributions", "manifest", "request", "run_directory", "scenario", "summary", "workload"},
     "exit_codes": set(),
     "profile_command": {"exit_codes", "report", "step_time"},
-    **{f"{name}_command": {"exit_codes", name} for name in STUDIES},
+    **{f"{name}_command": {"exit_codes", name} for name in COMMANDS},
     "cli": {
         *{"report", "step_time", "exit_codes", "profile_command", "run_command", "scenario"},
-        *(f"{name}_command" for name in STUDIES),
+        *(f"{name}_command" for name in COMMANDS),
     },
     "__main__": {"cli"},
 }

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from simserve.knee.bootstrap import bootstrap_interval
 from simserve.knee.curve import RANGE, curve_knee, smooth
-from simserve.sweep.intervals import t_quantile
+from simserve.tasks.intervals import t_quantile
 
 RHO = 1 - np.geomspace(1 - RANGE[0], 1 - RANGE[1], 12)
 

@@ -10,7 +10,7 @@ from simserve.knee.saturation import StudyError, open_loop_saturation
 from simserve.knee.study import Ask
 from simserve.scenario import parse_scenario
 from simserve.simulate import simulate
-from simserve.sweep.intervals import t_quantile
+from simserve.tasks.intervals import t_quantile
 from tests.study_builders import FakeRunner, md1, measures, real_runner, service_s, study
 
 

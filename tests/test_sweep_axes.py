@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from simserve.errors import ScenarioError
 from simserve.scenario import parse_scenario
 from simserve.scenario.axis_values import parse_values
-from simserve.sweep.axes import build_axes, flat_notes, load_axis_of
-from simserve.sweep.settings import apply_settings, grid
+from simserve.tasks.axes import build_axes, flat_notes, load_axis_of
+from simserve.tasks.settings import apply_settings, grid
 from tests.scenario_builders import small
 
 ends = st.tuples(st.floats(0.001, 1e6), st.floats(1.001, 1e6)).map(lambda pair: (pair[0], pair[0] * pair[1]))

@@ -75,7 +75,7 @@ def test_more_points_simulate_only_those():
 
 
 def _in_background(out):
-    code = "import time, simserve.sweep.runner as r; f = r.Runner._keep\n"
+    code = "import time, simserve.tasks.runner as r; f = r.Runner._keep\n"
     code += "def slow(self, future): f(self, future); time.sleep(0.2)\n"
     code += "r.Runner._keep = slow\nimport simserve.cli; simserve.cli.main()"
     command = [sys.executable, "-c", code, "sweep", "queue.yaml", *GRID, "--out", out]

@@ -17,7 +17,7 @@ from simserve.sweep.plan import build_plan
 from simserve.sweep.reproduce import run_command
 from simserve.sweep.run_reports import MAX_REPORTS, chosen_settings
 from simserve.sweep.table import print_sweep
-from simserve.sweep.task import run_task
+from simserve.tasks.task import run_task
 from tests.scenario_builders import write
 from tests.sweep_builders import queue, service_s
 

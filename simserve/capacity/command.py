@@ -21,8 +21,8 @@ from simserve.errors import InputError
 from simserve.knee.results import Bench, Place, open_bench, print_json
 from simserve.knee.study import Study, open_study
 from simserve.scenario.messages import printable
-from simserve.sweep.axes import Axis, build_axes
-from simserve.sweep.settings import grid
+from simserve.tasks.axes import Axis, build_axes
+from simserve.tasks.settings import grid
 
 RESULTS = Path("reports")
 STORAGE = "search.db"

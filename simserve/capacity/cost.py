@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TypedDict
 
-from simserve.sweep.intervals import Interval
+from simserve.tasks.intervals import Interval
 
 MILLION, SECONDS_PER_HOUR = 1e6, 3600.0
 

@@ -10,7 +10,7 @@ from simserve.capacity.row import Asked, capacity_row
 from simserve.knee.find import calibration_notes
 from simserve.knee.probe import Probe
 from simserve.knee.study import Study
-from simserve.sweep.runner import Runner
+from simserve.tasks.runner import Runner
 
 KIND = "simserve capacity"
 Settings = Mapping[str, Any]

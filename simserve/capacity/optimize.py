@@ -19,8 +19,8 @@ from simserve.knee.probe import Probe
 from simserve.knee.study import Study
 from simserve.scenario.axis_values import Scalar
 from simserve.scenario.messages import printable
-from simserve.sweep.axes import Axis
-from simserve.sweep.runner import Runner
+from simserve.tasks.axes import Axis
+from simserve.tasks.runner import Runner
 
 if TYPE_CHECKING:
     from optuna import Study as OptunaStudy

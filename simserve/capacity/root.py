@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simserve.knee.bootstrap import bootstrap_interval
-from simserve.sweep.intervals import Interval
+from simserve.tasks.intervals import Interval
 
 FloatArray = npt.NDArray[np.float64]
 NUM_DRAWS = 200

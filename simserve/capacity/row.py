@@ -19,8 +19,8 @@ from simserve.knee.points import curve_point
 from simserve.knee.probe import Probe
 from simserve.knee.saturation import Saturation
 from simserve.knee.step_times import gpus_per_replica, step_time_of
-from simserve.sweep.intervals import Interval
-from simserve.sweep.task import Measures
+from simserve.tasks.intervals import Interval
+from simserve.tasks.task import Measures
 
 FloatArray = npt.NDArray[np.float64]
 

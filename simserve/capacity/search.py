@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from simserve.capacity.root import pooled, pooled_root
 from simserve.knee.bootstrap import without_interval
-from simserve.sweep.intervals import Interval
+from simserve.tasks.intervals import Interval
 
 FloatArray = npt.NDArray[np.float64]
 # Used shares of limits, by replication, load and SLO; above 1 fails. The flag: a run may end once its backlog grows.

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from simserve.sweep.intervals import Interval, t_quantile
+from simserve.tasks.intervals import Interval, t_quantile
 
 FloatArray = npt.NDArray[np.float64]
 

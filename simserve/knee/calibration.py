@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from simserve.knee.probe import Probe
 from simserve.knee.study import Ask
 from simserve.scenario import ProfileStepTimeConfig
-from simserve.sweep.intervals import NORMAL_QUANTILE, Interval, calibration_sd
-from simserve.sweep.task import Measures
+from simserve.tasks.intervals import NORMAL_QUANTILE, Interval, calibration_sd
+from simserve.tasks.task import Measures
 
 
 def calibration_spread(probe: Probe, load: float | None, replications: int) -> float:

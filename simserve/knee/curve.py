@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simserve.knee.bootstrap import bootstrap_interval, without_interval
-from simserve.sweep.intervals import Interval
+from simserve.tasks.intervals import Interval
 
 FloatArray = npt.NDArray[np.float64]
 RANGE = (0.05, 0.95)  # of the saturation rate

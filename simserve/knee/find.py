@@ -17,8 +17,8 @@ from simserve.knee.saturation import Saturation, StudyError, open_loop_saturatio
 from simserve.knee.step_times import step_time_of
 from simserve.knee.study import Ask, Study
 from simserve.scenario.messages import did_you_mean, printable
-from simserve.sweep.intervals import NORMAL_QUANTILE
-from simserve.sweep.runner import Runner
+from simserve.tasks.intervals import NORMAL_QUANTILE
+from simserve.tasks.runner import Runner
 
 KIND = "simserve knee"
 CLOSED_LOOP_SPAN = 4  # times the clients that saturate: beyond, latency only goes on in a straight line

@@ -12,7 +12,7 @@ from simserve.knee.bootstrap import bootstrap_interval
 from simserve.knee.calibration import calibration_spread, widened
 from simserve.knee.probe import Probe
 from simserve.knee.saturation import Saturation
-from simserve.sweep.intervals import interval
+from simserve.tasks.intervals import interval
 
 FloatArray = npt.NDArray[np.float64]
 REACHED = 0.95  # of the plateau

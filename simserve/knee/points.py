@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from simserve.knee.saturation import pooled_backlog
-from simserve.sweep.intervals import Interval, interval
-from simserve.sweep.task import Measures
+from simserve.tasks.intervals import Interval, interval
+from simserve.tasks.task import Measures
 
 _NOT_METRICS = {"slo_quantiles", "backlog"}
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from simserve.knee.study import Ask, Study
-from simserve.sweep.runner import Runner
-from simserve.sweep.task import Measures
+from simserve.tasks.runner import Runner
+from simserve.tasks.task import Measures
 
 
 @dataclass

@@ -16,9 +16,9 @@ from rich.console import Console
 from simserve.manifest import manifest_head
 from simserve.scenario import Scenario
 from simserve.summary import to_json
-from simserve.sweep.executors import executor_for
-from simserve.sweep.folder import StudyFolder, study_folder
-from simserve.sweep.runner import Runner
+from simserve.tasks.executors import executor_for
+from simserve.tasks.folder import StudyFolder, study_folder
+from simserve.tasks.runner import Runner
 
 MANIFEST = "manifest.json"
 Render = Callable[[Mapping[str, Any], Mapping[str, Any], Path], None]

@@ -17,9 +17,9 @@ from simserve.knee.calibration import calibration_spread, widened
 from simserve.knee.probe import Probe
 from simserve.knee.study import Ask
 from simserve.scenario.messages import printable
-from simserve.sweep.backlog import BacklogTest, pooled
-from simserve.sweep.intervals import Interval, interval
-from simserve.sweep.task import Measures
+from simserve.tasks.backlog import BacklogTest, pooled
+from simserve.tasks.intervals import Interval, interval
+from simserve.tasks.task import Measures
 
 OVERLOAD = 1.05
 AGREEMENT = 0.01

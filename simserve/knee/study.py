@@ -9,21 +9,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from simserve.knee.load_axis import LoadAxis, load_axis
-from simserve.scenario import GeneratedWorkload, Scenario, TraceWorkload, parse_scenario
+from simserve.scenario import Scenario, TraceWorkload, parse_scenario
 from simserve.scenario.load import apply_overrides
 from simserve.scenario.messages import printable
 from simserve.scenario.yaml_file import read_yaml
 from simserve.step_time.stretch import NS_PER_S
-from simserve.sweep.settings import apply_settings
-from simserve.sweep.task import Task
-from simserve.sweep.warmup import MIN_REQUESTS
+from simserve.tasks.settings import apply_settings
+from simserve.tasks.task import Task
+from simserve.tasks.warmup import MIN_REQUESTS, SHARE
 from simserve.workload import build_workload
-
-WARMUP = 0.1  # of the requests of a generated workload that is long enough to have a steady state
-
-# Not MSER-5, which lets the data choose: what it cuts is now and then a burst. On M/D/1 at two thirds load with 2,000
-# requests, on the same 40 seeds with it and without, that lowers the mean wait by 3 % and its 99th percentile by 6 %;
-# a capacity is then too high by a third of that.
 
 
 class Ask(NamedTuple):
@@ -49,11 +43,6 @@ class Study:
     replications: int
     notes: tuple[str, ...] = ()
 
-    @property
-    def has_steady_state(self) -> bool:
-        """Whether a beginning is cut: of a generated workload of many requests."""
-        return isinstance(self.scenario.workload, GeneratedWorkload) and self.num_requests >= MIN_REQUESTS
-
     def task(self, variant: str, ask: Ask, stop_early: bool = False) -> Task:
         """One run of a variant, on the requests of its replication, which are the same at every load and in every
         variant."""
@@ -66,7 +55,6 @@ class Study:
             seed=self.scenario.seed + ask.replication,
             calibration_draw=ask.replication if ask.is_drawn else None,
             variants=(variant,),
-            warmup=WARMUP if self.has_steady_state else "auto",  # which cuts nothing of the others
             stop_early=stop_early,
         )
 
@@ -95,7 +83,7 @@ def study_of(data: Mapping[str, Any], source: str, base_dir: Path, replications:
     if isinstance(scenario.workload, TraceWorkload):
         return _of_trace(data, scenario, replications)
     num_requests = scenario.workload.num_requests
-    cut = (f"the first {WARMUP:.0%} of the requests of each run are warm-up and left out",)
+    cut = (f"the first {SHARE:.0%} of the requests of each run are warm-up and left out",)
     notes = cut if num_requests >= MIN_REQUESTS else ()
     axis = load_axis(data, source)
     return Study(data, scenario, scenario.resolve_variants(), axis, num_requests, replications, notes)

@@ -15,15 +15,15 @@ from rich.text import Text
 from simserve.manifest import manifest_head
 from simserve.summary import to_json
 from simserve.sweep.document import KIND, sweep_document
-from simserve.sweep.executors import executor_for, num_cpus
 from simserve.sweep.files import FILES, write_files
-from simserve.sweep.folder import StudyFolder, study_folder
 from simserve.sweep.options import SweepOptions
 from simserve.sweep.plan import Plan, build_plan
 from simserve.sweep.reproduce import run_command
 from simserve.sweep.run_reports import chosen_settings, write_run_reports
-from simserve.sweep.runner import Runner
 from simserve.sweep.table import print_sweep
+from simserve.tasks.executors import executor_for, num_cpus
+from simserve.tasks.folder import StudyFolder, study_folder
+from simserve.tasks.runner import Runner
 
 RESULTS = Path("reports")
 

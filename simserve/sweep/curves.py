@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from simserve.sweep.metric_names import metric_value
 from simserve.sweep.plan import Plan
-from simserve.sweep.task import Measures
+from simserve.tasks.metric_names import metric_value
+from simserve.tasks.task import Measures
 
 
 def build_curves(

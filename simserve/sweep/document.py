@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from simserve.sweep.backlog import BacklogTest, pooled
 from simserve.sweep.curves import build_curves
-from simserve.sweep.intervals import CONFIDENCE, calibration_sd, interval
-from simserve.sweep.metric_names import dotted
 from simserve.sweep.notes import sweep_notes
 from simserve.sweep.pareto import pareto_front
 from simserve.sweep.plan import Plan
-from simserve.sweep.task import Measures
+from simserve.tasks.backlog import BacklogTest, pooled
+from simserve.tasks.intervals import CONFIDENCE, calibration_sd, interval
+from simserve.tasks.metric_names import dotted
+from simserve.tasks.task import Measures
 
 KIND = "simserve sweep"
 SCHEMA_VERSION = 1

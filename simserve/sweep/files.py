@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from simserve.summary import to_json
-from simserve.sweep.folder import StudyFolder
+from simserve.tasks.folder import StudyFolder
 
 FILES = ("sweep.json", "points.parquet", "sweep.html", "manifest.json", "runs")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from simserve.scenario import GeneratedWorkload
 from simserve.sweep.plan import Plan
-from simserve.sweep.warmup import MIN_REQUESTS
+from simserve.tasks.warmup import MIN_REQUESTS, SHARE
 
 
 def sweep_notes(plan: Plan, points: Sequence[Mapping[str, Any]], has_draws: bool) -> list[str]:
@@ -37,7 +37,7 @@ def _warmup(plan: Plan) -> str:
     if warmup != "auto":
         return f"warm-up: the first {float(warmup):.0%} of the requests are left out" if warmup else "no warm-up is cut"
     if isinstance(workload, GeneratedWorkload) and workload.num_requests >= MIN_REQUESTS:
-        return "warm-up: left out by MSER-5 (White 1997) on E2E, at most half of the requests"
+        return f"warm-up: the first {SHARE:.0%} of the requests are left out"
     return f"no warm-up is cut: that is for generated workloads of at least {MIN_REQUESTS} requests"
 
 

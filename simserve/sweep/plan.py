@@ -14,11 +14,11 @@ from simserve.scenario.load import apply_overrides, as_mapping
 from simserve.scenario.sweep_models import SweepConfig
 from simserve.scenario.yaml_file import read_yaml
 from simserve.simulate import prepare
-from simserve.sweep.axes import Axis, build_axes, flat_notes, load_axis_of
-from simserve.sweep.metric_names import check_metric
 from simserve.sweep.options import SweepOptions
-from simserve.sweep.settings import Settings, apply_settings, grid
-from simserve.sweep.task import Task
+from simserve.tasks.axes import Axis, build_axes, flat_notes, load_axis_of
+from simserve.tasks.metric_names import check_metric
+from simserve.tasks.settings import Settings, apply_settings, grid
+from simserve.tasks.task import Task
 
 
 @dataclass(frozen=True)

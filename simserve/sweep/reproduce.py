@@ -10,9 +10,9 @@ from pathlib import Path
 from simserve.errors import ScenarioError
 from simserve.scenario.axis_values import Scalar
 from simserve.scenario.yaml_file import parse_yaml
-from simserve.sweep.axes import Axis
 from simserve.sweep.plan import Plan
-from simserve.sweep.settings import Settings
+from simserve.tasks.axes import Axis
+from simserve.tasks.settings import Settings
 
 _PATH_KEYS = ("model", "step_time.profile", "step_time.operators", "workload.trace")
 

@@ -18,10 +18,10 @@ from rich.console import Console
 from simserve.manifest import KIND, build_manifest
 from simserve.run_directory import OutputChoices, staged_folder, write_files
 from simserve.simulate import simulate
-from simserve.sweep.executors import executor_for
 from simserve.sweep.plan import Plan
-from simserve.sweep.progress import task_bar
-from simserve.sweep.task import Task
+from simserve.tasks.executors import executor_for
+from simserve.tasks.progress import task_bar
+from simserve.tasks.task import Task
 
 MAX_REPORTS = 24  # of "some": as many settings all get one; more, and only the telling ones do
 

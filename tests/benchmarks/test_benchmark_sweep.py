@@ -10,11 +10,11 @@ import pytest
 import yaml
 
 from simserve.sweep.document import sweep_document
-from simserve.sweep.executors import executor_for, num_cpus
 from simserve.sweep.options import SweepOptions
 from simserve.sweep.plan import Plan, build_plan
-from simserve.sweep.runner import Runner
-from simserve.sweep.store import PointStore
+from simserve.tasks.executors import executor_for, num_cpus
+from simserve.tasks.runner import Runner
+from simserve.tasks.store import PointStore
 
 CHAT = Path(__file__).parents[2] / "scenarios" / "chat.yaml"
 VARIANTS = {

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from simserve.errors import OutputError
-from simserve.sweep.store import PointStore
+from simserve.tasks.store import PointStore
 
 POINTS = "points.jsonl"
 

@@ -18,10 +18,10 @@ from simserve.metrics import SloTargets, latencies
 from simserve.records import CANCELLED, FINISHED, NEVER, REJECTED, TIMED_OUT, Records, itl_bin_edges_s
 from simserve.request import IntColumn
 from simserve.step_time.stretch import NS_PER_S
-from simserve.sweep.backlog import backlog_test
-from simserve.sweep.backlogged import backlogged_rps
-from simserve.sweep.quantiles import quantiles_with_unanswered
-from simserve.sweep.warmup import WarmupRule, num_warmup
+from simserve.tasks.backlog import backlog_test
+from simserve.tasks.backlogged import backlogged_rps
+from simserve.tasks.quantiles import quantiles_with_unanswered
+from simserve.tasks.warmup import WarmupRule, num_warmup
 from simserve.timeline import SpanIntegral
 
 LATENCIES = ("ttft_s", "tpot_s", "e2e_s", "queue_time_s")
@@ -49,7 +49,7 @@ def measure(records: Records, slo: SloTargets | None, rule: WarmupRule) -> dict[
     """The measures of one run; keys are those that ``Measures`` documents."""
     requests = records.requests
     columns = latencies(requests)
-    kept = _kept(records, columns["e2e_s"], rule)
+    kept = _kept(records, rule)
     spans = SpanIntegral(records.spans.columns())
     status = requests.status[kept.rows]
     finished = kept.rows & (requests.status == FINISHED)
@@ -79,10 +79,10 @@ def measure(records: Records, slo: SloTargets | None, rule: WarmupRule) -> dict[
 _ENDS = {"num_finished": FINISHED, "num_rejected": REJECTED, "num_cancelled": CANCELLED, "num_timed_out": TIMED_OUT}
 
 
-def _kept(records: Records, e2e_s: FloatColumn, rule: WarmupRule) -> Kept:
+def _kept(records: Records, rule: WarmupRule) -> Kept:
     requests, n = records.requests, records.num_arrived
     arrival_ns = requests.arrival_ns[:n]
-    num_cut = num_warmup(rule, e2e_s[:n], arrival_ns)
+    num_cut = num_warmup(rule, arrival_ns)
     rows = np.zeros(len(requests.arrival_ns), np.bool_)
     rows[num_cut:n] = True
     begin_ns = int(arrival_ns[num_cut]) if n else 0

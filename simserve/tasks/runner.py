@@ -9,9 +9,9 @@ from typing import Self
 
 from rich.console import Console
 
-from simserve.sweep.progress import task_bar
-from simserve.sweep.store import PointStore
-from simserve.sweep.task import Measures, Task, run_task
+from simserve.tasks.progress import task_bar
+from simserve.tasks.store import PointStore
+from simserve.tasks.task import Measures, Task, run_task
 
 Results = dict[str, Measures]
 

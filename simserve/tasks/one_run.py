@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from simserve.engine import EngineOptions
 from simserve.simulate import Prepared, prepare, run_variant
-from simserve.sweep.early_stop import EarlyStop
-from simserve.sweep.measure import measure
-from simserve.sweep.task import Measures, Task
-from simserve.sweep.warmup import warmup_rule
+from simserve.tasks.early_stop import EarlyStop
+from simserve.tasks.measure import measure
+from simserve.tasks.task import Measures, Task
+from simserve.tasks.warmup import warmup_rule
 
 
 def measured_variants(task: Task) -> dict[str, Measures]:

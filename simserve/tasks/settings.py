@@ -11,7 +11,7 @@ from simserve.errors import ScenarioError
 from simserve.scenario.axis_values import Scalar
 from simserve.scenario.load import has_key, set_key
 from simserve.scenario.messages import printable
-from simserve.sweep.axes import Axis
+from simserve.tasks.axes import Axis
 
 Settings = dict[str, Scalar]
 MAX_SETTINGS = 20_000

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
-from simserve.sweep.backlog import MIN_REQUESTS, NUM_BATCHES, growth_test
+from simserve.tasks.backlog import MIN_REQUESTS, NUM_BATCHES, growth_test
 from simserve.workload import Workload
 
 CHECKPOINTS = (0.4, 0.6, 0.8)  # of the requests arrived

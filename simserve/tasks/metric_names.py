@@ -7,7 +7,7 @@ from typing import Any
 
 from simserve.errors import ScenarioError
 from simserve.scenario.messages import did_you_mean, printable, shown
-from simserve.sweep.measure import LATENCIES
+from simserve.tasks.measure import LATENCIES
 
 STATISTICS = ("mean", "p50", "p90", "p95", "p99")
 LATENCY_METRICS = tuple(f"{name}.{statistic}" for name in (*LATENCIES, "itl_s") for statistic in STATISTICS)

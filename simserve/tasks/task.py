@@ -12,6 +12,7 @@ from typing import Any
 
 import simserve
 from simserve.errors import InputError
+from simserve.manifest import source_revision
 from simserve.scenario import Scenario, parse_scenario
 from simserve.step_time.profile_schema import load_profile
 
@@ -43,7 +44,8 @@ class Task:
 
     def key(self) -> str:
         """SHA-256 of all that the results depend on: the data, the content of the files it names, and the version of
-        simserve. Where those files lie does not matter. Raises InputError when one cannot be read."""
+        simserve (in a checkout its revision too). Where those files lie does not matter. Raises InputError when one
+        cannot be read."""
         content = {
             "data": {**self.data, "seed": self.seed},
             "files": sorted(_digests(self.data, Path(self.base_dir))),
@@ -52,13 +54,14 @@ class Task:
             "warmup": self.warmup,
             "stop_early": self.stop_early,
             "version": simserve.__version__,
+            "revision": _revision(),
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def run_task(task: Task) -> dict[str, Measures]:
     """Simulate and measure every variant of a task; by variant. Raises InputError when some input is wrong."""
-    from simserve.sweep.one_run import measured_variants
+    from simserve.tasks.one_run import measured_variants
 
     return measured_variants(task)
 
@@ -79,6 +82,11 @@ def _digests(data: Mapping[str, Any], base_dir: Path) -> Iterator[str]:
         for name in (_at(section, "workload", "trace"), section.get("model")):
             if isinstance(name, str) and (base_dir / name).is_file():
                 yield file_digest(base_dir / name)
+
+
+@lru_cache(maxsize=1)
+def _revision() -> str | None:
+    return source_revision(Path(simserve.__file__).parents[1])
 
 
 def _at(section: Mapping[str, Any], *keys: str) -> object:

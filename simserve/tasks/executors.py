@@ -12,7 +12,7 @@ from typing import Any
 
 import simserve
 from simserve.errors import InputError
-from simserve.sweep.processes import InProcess, WorkerProcesses
+from simserve.tasks.processes import InProcess, WorkerProcesses
 
 EXTRA = "--cluster: needs dask.distributed; install it with: pip install 'simserve[cluster]'"
 RETRIES = 3  # of a task whose worker died
