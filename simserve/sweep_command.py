@@ -49,7 +49,7 @@ def sweep(  # noqa: PLR0913, PLR0917 - one argument per option
     ] = None,
     warmup: Annotated[
         str | None,
-        typer.Option(help="Share of the requests to leave out first, such as 0.1.", show_default="auto: a tenth of long generated workloads"),
+        typer.Option(help="Share of the requests to leave out first, such as 0.1.", show_default="auto: a tenth"),
     ] = None,
     calibration_noise: Annotated[
         bool | None,

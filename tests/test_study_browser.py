@@ -103,7 +103,16 @@ def test_pointing_at_a_point_tells_its_numbers(sweep):
     sweep.page.mouse.move(x, y, steps=3)
     sweep.page.wait_for_selector("#vg-tooltip-element.visible", timeout=5_000)
     text = sweep.page.inner_text("#vg-tooltip-element")
-    for words in ("static-contiguous", "max_num_seqs", "requests/s offered", "output tokens/s", "600", "95 %", " s to ", "its command"):
+    for words in (
+        "static-contiguous",
+        "max_num_seqs",
+        "requests/s offered",
+        "output tokens/s",
+        "600",
+        "95 %",
+        " s to ",
+        "its command",
+    ):
         assert words in text.replace("\u00a0", " "), words
 
 

@@ -49,7 +49,9 @@ class SweepConfig(Strict):
         description='by dotted key its values: a list, or a range in quotes such as "1:40:16" or "1:40:16:log"',
     )
     replications: int = Field(5, ge=1, le=10_000, description="simulations of each point, each on other requests")
-    warmup: Warmup = Field("auto", description="share of the requests to leave out first; auto: a tenth of long generated workloads")
+    warmup: Warmup = Field(
+        "auto", description="share of the requests to leave out first; auto: a tenth of a long generated run"
+    )
     metric: str = Field(
         DEFAULT_METRIC, min_length=1, description="latency that the knee and the Pareto front are taken on"
     )
