@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simserve.replay.pool import Pool
-from simserve.replay.words import one_line, retry_after_s
+from simserve.replay.words import kind_of, one_line, reason_in, retry_after_s
 from tests.replay_builders import AGAIN, PLAN, load_on, outcomes_on, plan, requests
 from tests.replay_server import ReplayServer
 
@@ -42,7 +42,7 @@ FAULTS = {
     "half close": ("failed", "closed in the middle"),
     "talks on": ("finished", ""),
     "half a refusal": ("rejected", "HTTP 503: busy"),
-    429: ("rejected", 'HTTP 429: {"detail": "no"}'),
+    429: ("rejected", "HTTP 429: no"),
     400: ("rejected", "HTTP 400"),
     500: ("rejected", "HTTP 500"),
     204: ("rejected", "HTTP 204"),
@@ -111,7 +111,7 @@ def test_turned_away_and_sent_again():
     assert (outcome.status, outcome.num_attempts, outcome.num_turned_away) == ("finished", 3, 2)
     assert 2.0 <= outcome.away_s < 4.0
     assert outcome.sent_s - outcome.arrival_s >= 2.0
-    assert outcome.error == "" and senders.faults == {'HTTP 429: {"detail": "no"}': 2}
+    assert outcome.error == "" and senders.faults == {"HTTP 429: no": 2}
 
 
 def test_attempts_come_to_an_end():
@@ -207,6 +207,34 @@ def test_what_a_server_says_is_made_fit_for_a_line():
     """Control characters and length are cut from what ends up in a table."""
     assert one_line("a\x1b[31m\n\tb") == "a [31m b"
     assert len(one_line("x" * 1000)) == 160
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b'{"error": {"message": "too long", "code": 400}}', "too long"),
+        (b'{"object": "error", "message": "no such\\nmodel"}', "no such model"),
+        (b'{"detail": "Not Found"}', "Not Found"),
+        (b'{"error": "busy"}', "busy"),
+        (b'{"detail": [{"loc": ["body"]}]}', '{"detail": [{"loc": ["body"]}]}'),
+        (b"upstream\nrequest timeout", "upstream request timeout"),
+        (b'{"error": {"message": "cut in the mid', '{"error": {"message": "cut in the mid'),
+        (b"17", "17"),
+        (b"\xff", "\ufffd"),
+        (b"", ""),
+    ],
+)
+def test_reasons_are_found(body, reason):
+    """The message inside vLLM's, OpenAI's, FastAPI's and a proxy's refusals; else the text itself."""
+    assert reason_in(body) == reason
+
+
+def test_refusals_that_differ_in_numbers_are_one_kind():
+    """A thousand prompts that are too long are one line of the table, not a thousand."""
+    said = [f"HTTP 400: your prompt has {n} tokens" for n in (2221, 17)]
+    assert {kind_of(words) for words in said} == {"HTTP 400: your prompt has N tokens"}
+    assert kind_of("silence for 0.5 s") == "silence for 0.5 s"
+    assert kind_of("HTTP 503") == "HTTP 503"
 
 
 HEADS = st.sampled_from(

@@ -19,6 +19,7 @@ from simserve.replay.exchange import Exchange, GaveUp, Limits, Stale
 from simserve.replay.outcome import Outcome
 from simserve.replay.pool import Lease, Pool
 from simserve.replay.server import Server
+from simserve.replay.words import kind_of
 
 NS_PER_S = 1e9
 BUSY = 429
@@ -84,7 +85,7 @@ class Clients:
             self._read(outcome, answer)
         outcome.error = self._server.scrub(str(failure)) if failure else ""
         if failure:
-            self.faults[outcome.error] += 1
+            self.faults[kind_of(outcome.error)] += 1
         return failure
 
     async def _exchange(self, outcome: Outcome, answer: Answer, request: bytes, lease: Lease, leaves_s: float) -> None:

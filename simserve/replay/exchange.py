@@ -12,7 +12,7 @@ from typing import Literal, Protocol
 from simserve.replay.connection import Connection
 from simserve.replay.errors import BrokenAnswer, Refused
 from simserve.replay.http_parser import ResponseParser
-from simserve.replay.words import one_line, retry_after_s
+from simserve.replay.words import one_line, reason_in, retry_after_s
 
 _REASON_BYTES = 1 << 12  # of a refusal's text
 _REASON_WITHIN_S = 5.0
@@ -134,8 +134,7 @@ class Exchange:
             self._end(None)
 
     def _refusal(self) -> Refused:
-        reason = one_line(self._reason.decode("utf-8", "replace"))
-        return Refused(self.status, reason, retry_after_s(self._parser.headers.get("retry-after")))
+        return Refused(self.status, reason_in(self._reason), retry_after_s(self._parser.headers.get("retry-after")))
 
     def _check_limits(self) -> None:
         """Give up if it is time to, else look again when it may be. Bytes that arrive move no timer."""
