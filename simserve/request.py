@@ -5,13 +5,38 @@ Units: tokens, bytes, integer nanoseconds (``_ns``).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import abc
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 IntColumn = npt.NDArray[np.int64]
+
+
+class Chain(NamedTuple):
+    """What a prompt holds, as far as the trace tells: an id per full content block of ``block_tokens`` tokens.
+
+    Two chains have the same id at the same index if and only if their tokens are equal from the start up to the end of
+    that block (nodes of a radix tree, numbered from 0).
+    """
+
+    ids: abc.Sequence[int]
+    block_tokens: int
+
+
+@dataclass(frozen=True)
+class Content:
+    """The chains of a workload in columns: request i has ``ids[offsets[i]:offsets[i + 1]]``."""
+
+    ids: IntColumn
+    offsets: IntColumn
+    block_tokens: int
+
+    def __getitem__(self, i: int) -> Chain:
+        begin, end = int(self.offsets[i]), int(self.offsets[i + 1])
+        return Chain(self.ids.data[begin:end], self.block_tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +50,7 @@ class Request:
     num_output_tokens: int
     max_output_tokens: int
     priority: int = 0
+    content: Chain | None = field(default=None, compare=False)
 
     @property
     def num_total_tokens(self) -> int:
@@ -33,13 +59,17 @@ class Request:
 
 @dataclass(frozen=True)
 class RequestTable:
-    """A workload in columns, sorted by arrival; row i is the request with id i. One million rows take 40 MB."""
+    """A workload in columns, sorted by arrival; row i is the request with id i. One million rows take 40 MB.
+
+    ``content`` says which prompts begin alike, where the trace tells.
+    """
 
     arrival_ns: IntColumn
     num_prompt_tokens: IntColumn
     num_output_tokens: IntColumn
     max_output_tokens: IntColumn
     priority: IntColumn
+    content: Content | None = None
 
     def __len__(self) -> int:
         return len(self.arrival_ns)
@@ -52,6 +82,7 @@ class RequestTable:
             int(self.num_output_tokens[i]),
             int(self.max_output_tokens[i]),
             int(self.priority[i]),
+            None if self.content is None else self.content[i],
         )
 
 
@@ -69,6 +100,7 @@ class Sequence:
     num_generated_tokens: int = 0
     num_preemptions: int = 0
     num_recomputed_tokens: int = 0
+    num_prefix_hit_tokens: int = 0  # found in the cache at admissions instead of computed
     is_swapped: bool = False
     has_left: bool = False  # its client gave it up, and the engine has yet to let go of it
     arrival_ns: int = -1  # of this attempt; by default the request's own
@@ -107,7 +139,8 @@ class Batch:
     grown by its own new tokens per step and each decode's by one):
 
     - ``chunks``: prefills, padding included where the policy pads;
-    - ``num_decodes`` sequences that compute one token each, over ``decode_context_tokens`` cached tokens in all.
+    - ``num_decodes`` sequences that compute one token each, over ``decode_context_tokens`` cached tokens in all, the
+      longest over ``max_decode_context`` (0 where nobody says: all alike). All grow alike, so it stays the longest.
 
     Work: ``prefills`` pairs each sequence that prefills with the tokens of its own that a step computes; ``admitted``
     and ``preempted`` are what the decision changed; ``transfer_bytes`` were swapped before the first step.
@@ -120,6 +153,7 @@ class Batch:
     admitted: tuple[Sequence, ...] = ()
     preempted: tuple[Sequence, ...] = ()
     transfer_bytes: int = 0
+    max_decode_context: int = 0
 
     @property
     def num_batched_tokens(self) -> int:
