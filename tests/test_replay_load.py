@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pytest
 
 from simserve.replay.frames import event_frame, request_frame, token_gaps_s
 from simserve.replay.load import Load
+from simserve.request import Content
 from tests.replay_builders import load_on, outcomes_on, plan, requests
 from tests.replay_server import ReplayServer
 
@@ -91,6 +93,16 @@ def test_tokens_that_share_an_event_are_counted():
     assert outcomes[0].token_counts == [4, 8, 10]
     gaps = np.sort(token_gaps_s(event_frame(outcomes)))
     assert len(gaps) == 9 and (gaps[:7] == 0).all() and (gaps[7:] > 0.005).all()
+
+
+def test_what_prompts_have_in_common_is_sent():
+    """Three requests of which the first two begin with the same block of eight tokens."""
+    content = Content(np.array([4, 4, 5]), np.array([0, 1, 2, 3]), block_tokens=8)
+    server = ReplayServer(ttft_s=0.0, itl_s=0.0)
+    outcomes_on(server, replace(requests([0.0, 0.1, 0.2]), content=content))
+    first, second, third = (body["prompt"] for body in server.bodies)
+    assert first[:8] == second[:8] != third[:8] and first[8:] != second[8:]
+    assert len(first) == len(second) == len(third) == 20
 
 
 def test_an_interrupted_load_keeps_what_it_has():

@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simserve.replay.address import parse_address
-from simserve.replay.dialect import FORCED, USAGE_OF_EACH_EVENT, Dialect
+from simserve.replay.dialect import FORCED, USAGE_OF_EACH_EVENT, Beginning, Dialect
 from simserve.replay.errors import ReplayError
 from simserve.replay.negotiate import Agreed, Negotiator
 from simserve.replay.pool import Pool
 from simserve.replay.server import Server
+from simserve.request import Chain
 from tests.replay_server import ReplayServer
 
 FAST = {"ttft_s": 0.0, "itl_s": 0.0}
@@ -155,6 +156,32 @@ def test_prompts_share_no_beginning():
     dialect, rng = Dialect("m", token_ids=(260, 1000)), np.random.default_rng(0)
     firsts = {tuple(json.loads(dialect.body(16, 1, rng))["prompt"][:4]) for _ in range(1000)}
     assert len(firsts) == 1000
+
+
+def _prompt(dialect, chain, num_prompt=20, salt=1, seed=0):
+    beginning = None if chain is None else Beginning(Chain(chain, 4), salt)
+    body = json.loads(dialect.body(num_prompt, 1, np.random.default_rng(seed), beginning))
+    return body["prompt"] if dialect.token_ids else body["prompt"].split()
+
+
+@pytest.mark.parametrize("ids", [(260, 1000), None], ids=["token ids", "words"])
+def test_prompts_begin_alike_where_the_trace_s_do(ids):
+    """Blocks of four tokens: equal names are equal text from the start on, the rest of each prompt is its own, and
+    another replay (another salt) has other text for the same names."""
+    dialect = Dialect("m", token_ids=ids)
+    one, other = _prompt(dialect, [0, 1, 2], seed=1), _prompt(dialect, [0, 1, 3], seed=2)
+    assert len(one) == len(other) == 20
+    assert one[:8] == other[:8] and one[8:12] != other[8:12] and one[12:] != other[12:]
+    assert _prompt(dialect, [0, 1, 2], salt=2)[:8] != one[:8]
+    assert _prompt(dialect, [0, 1, 2, 7, 8, 9, 10], num_prompt=9)[:8] == one[:8]
+    assert len(_prompt(dialect, [0, 1, 2, 7, 8, 9, 10], num_prompt=9)) == 9
+
+
+def test_beginnings_in_words_have_the_tokens_of_a_block():
+    """With two tokens a word, a block of four tokens is two words."""
+    dialect = Dialect("m", token_ids=None, tokens_per_unit=2.0)
+    one, other = _prompt(dialect, [5], seed=1), _prompt(dialect, [5], seed=2)
+    assert len(one) == 10 and one[:2] == other[:2] and one[2:] != other[2:]
 
 
 @pytest.mark.parametrize(

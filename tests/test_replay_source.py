@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from simserve.errors import InputError
-from simserve.replay.source import SourceChoices, load_source
+from simserve.replay.source import SourceChoices, _first, load_source
+from simserve.request import Content, RequestTable
 
 TRACE = "arrival_s,num_prompt_tokens,num_output_tokens\n10,5,7\n11,6,8\n13,9,4\n"
 AZURE = (
@@ -109,3 +110,12 @@ def test_bad_input_is_one_sentence(folder, name, choices, said):
     with pytest.raises(InputError) as error:
         load_source(SourceChoices(folder / name, **choices))
     assert said in str(error.value) and "\n" not in str(error.value)
+
+
+def test_the_limit_cuts_what_prompts_hold():
+    """What is known of prompts' contents goes with its requests."""
+    column = np.arange(3)
+    content = Content(np.array([7, 8, 9]), np.array([0, 1, 1, 3]), block_tokens=16)
+    table = _first(RequestTable(column, column, column, column, column, content), 2)
+    assert len(table) == 2 and list(table.content[0].ids) == [7] and list(table.content[1].ids) == []
+    assert len(table.content.offsets) == 3

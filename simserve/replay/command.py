@@ -127,6 +127,10 @@ class _Session:
             model_id = self._options.served_model or await negotiator.model_id()
             agreed = await negotiator.agree(model_id, self._options.endpoint, ids)
         self.notes = agreed.notes
+        content = self._source.table.content
+        if content is not None:
+            alike = f"prompts begin alike where the trace's do, by blocks of {content.block_tokens:,} tokens"
+            self.notes = (*self.notes, alike)
         span_s = float(self._source.table.arrival_ns[-1]) / NS_PER_S
         what = f"{len(self._source.table):,} requests over {span_s:,.1f} s to {model_id} by {agreed.dialect.note}"
         self._messages.print(Text(what), soft_wrap=True)

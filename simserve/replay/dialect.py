@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
+
+from simserve.request import Chain
 
 Endpoint = Literal["completions", "chat"]
 FORCED = ("ignore_eos", "min_tokens")
@@ -16,6 +19,14 @@ USAGE_OF_EACH_EVENT = ("include_usage", "continuous_usage_stats")
 TOKEN_IDS = (260, 1000)
 _PATHS = {"completions": "/v1/completions", "chat": "/v1/chat/completions"}
 _LETTERS = np.array([f" {letter}" for letter in "abcdefghijklmnopqrstuvwxyz"])
+
+
+class Beginning(NamedTuple):
+    """What a prompt begins with, block by block, as a trace tells it. ``salt`` is one for a replay: another must not
+    find the first one's prompts in a cache."""
+
+    chain: Chain
+    salt: int
 
 
 @dataclass(frozen=True)
@@ -35,9 +46,11 @@ class Dialect:
     def path(self) -> str:
         return _PATHS[self.endpoint]
 
-    def body(self, num_prompt: int, num_output: int, rng: np.random.Generator) -> bytes:
-        """A request of about ``num_prompt`` tokens for ``num_output`` more. Prompts are random from their first token
-        on, so that no prefix cache knows them."""
+    def body(
+        self, num_prompt: int, num_output: int, rng: np.random.Generator, beginning: Beginning | None = None
+    ) -> bytes:
+        """A request of about ``num_prompt`` tokens for ``num_output`` more. Without a ``beginning`` that it has in
+        common with others a prompt is random from its first token on, so that no prefix cache knows it."""
         fields: dict[str, Any] = {"model": self.model_id, "max_tokens": num_output, "temperature": 0, "stream": True}
         if "ignore_eos" in self.forced:
             fields["ignore_eos"] = True
@@ -45,7 +58,7 @@ class Dialect:
             fields["min_tokens"] = num_output
         if self.stream_options:
             fields["stream_options"] = dict.fromkeys(self.stream_options, True)
-        prompt = self._prompt(self.units(num_prompt), rng)
+        prompt = self._prompt(self.units(num_prompt), rng, beginning)
         if self.endpoint == "chat":
             fields["messages"] = [{"role": "user", "content": prompt}]
         else:
@@ -56,11 +69,20 @@ class Dialect:
         """Words or ids of a prompt of so many tokens; at least one."""
         return max(1, round((num_prompt - self.offset) / self.tokens_per_unit))
 
-    def _prompt(self, units: int, rng: np.random.Generator) -> str | list[int]:
-        if self.token_ids is not None:
-            ids: list[int] = rng.integers(*self.token_ids, units).tolist()
-            return ids
-        return "".join(rng.choice(_LETTERS, units).tolist())
+    def _prompt(self, units: int, rng: np.random.Generator, beginning: Beginning | None) -> str | list[int]:
+        known = [] if beginning is None else self._known(beginning, units)
+        rest = self._random(units - sum(map(len, known)), rng)
+        drawn = np.concatenate([*known, rest]).tolist()
+        return drawn if self.token_ids is not None else "".join(drawn)
+
+    def _known(self, beginning: Beginning, units: int) -> list[npt.NDArray[Any]]:
+        """The units of the blocks that the trace names: the same name, in the same replay, is the same text."""
+        each = max(1, round(beginning.chain.block_tokens / self.tokens_per_unit))
+        names = beginning.chain.ids[: units // each]
+        return [self._random(each, np.random.default_rng([beginning.salt, name])) for name in names]
+
+    def _random(self, units: int, rng: np.random.Generator) -> npt.NDArray[Any]:
+        return rng.choice(_LETTERS, units) if self.token_ids is None else rng.integers(*self.token_ids, units)
 
     @property
     def note(self) -> str:

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from simserve.replay.client import NS_PER_S, Clients
-from simserve.replay.dialect import Dialect
+from simserve.replay.dialect import Beginning, Dialect
 from simserve.replay.outcome import Outcome
 from simserve.replay.pool import Lease, Pool
 from simserve.request import RequestTable
@@ -41,6 +41,7 @@ class Load:
         self.num_sent = self.num_ended = 0
         self.cpu_share = 0.0
         self._clients, self._pool, self._dialect, self._rng = clients, pool, dialect, rng
+        self._content, self._salt = table.content, int(rng.integers(2**63))
         self._prepared: deque[tuple[bytes, Lease]] = deque()
         self._num_prepared = 0
 
@@ -101,11 +102,10 @@ class Load:
 
     def _prepare(self) -> None:
         outcome = self.outcomes[self._num_prepared]
-        request = self._clients.request(
-            self._dialect.path,
-            self._dialect.body(outcome.asked_prompt_tokens, outcome.asked_output_tokens, self._rng),
-        )
-        self._prepared.append((request, self._pool.lease()))
+        lengths = outcome.asked_prompt_tokens, outcome.asked_output_tokens
+        beginning = None if self._content is None else Beginning(self._content[outcome.request_id], self._salt)
+        body = self._dialect.body(*lengths, self._rng, beginning)
+        self._prepared.append((self._clients.request(self._dialect.path, body), self._pool.lease()))
         self._num_prepared += 1
 
     async def _tell(self, on_progress: OnProgress | None) -> None:

@@ -116,4 +116,7 @@ def _described(choices: SourceChoices) -> dict[str, Any]:
 
 def _first(table: RequestTable, n: int) -> RequestTable:
     columns = {field.name: getattr(table, field.name) for field in fields(table)}
-    return replace(table, **{name: column[:n] for name, column in columns.items() if isinstance(column, np.ndarray)})
+    cut: dict[str, Any] = {name: column[:n] for name, column in columns.items() if isinstance(column, np.ndarray)}
+    if table.content is not None:
+        cut["content"] = replace(table.content, offsets=table.content.offsets[: n + 1])
+    return replace(table, **cut)
