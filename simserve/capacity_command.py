@@ -75,6 +75,13 @@ def capacity(  # noqa: PLR0913, PLR0917 - one argument per option
         str | None,
         typer.Option(help="'local', or the address of a dask scheduler, such as tcp://host:8786.", show_default=False),
     ] = None,
+    calibration_noise: Annotated[
+        bool,
+        typer.Option(
+            "--calibration-noise/--no-calibration-noise",
+            help="Count the noise of measured step times in the intervals.",
+        ),
+    ] = True,
     json: Annotated[bool, typer.Option("--json", help="Print capacity.json instead of a table.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
 ) -> None:
@@ -103,6 +110,7 @@ def capacity(  # noqa: PLR0913, PLR0917 - one argument per option
                 out=out,
                 workers=workers,
                 cluster=cluster,
+                calibration_noise=calibration_noise,
                 json=json,
                 quiet=quiet,
                 command=typed_command(),

@@ -40,6 +40,13 @@ def knee(  # noqa: PLR0913, PLR0917 - one argument per option
         str | None,
         typer.Option(help="'local', or the address of a dask scheduler, such as tcp://host:8786.", show_default=False),
     ] = None,
+    calibration_noise: Annotated[
+        bool,
+        typer.Option(
+            "--calibration-noise/--no-calibration-noise",
+            help="Count the noise of measured step times in the intervals.",
+        ),
+    ] = True,
     json: Annotated[bool, typer.Option("--json", help="Print knee.json instead of a table.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
 ) -> None:
@@ -63,6 +70,7 @@ def knee(  # noqa: PLR0913, PLR0917 - one argument per option
                 out=out,
                 workers=workers,
                 cluster=cluster,
+                calibration_noise=calibration_noise,
                 json=json,
                 quiet=quiet,
                 command=typed_command(),

@@ -1,6 +1,7 @@
 """Noise of calibration in the intervals of rates: in, but never shrunk by replications."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -39,6 +40,17 @@ def test_the_spread_is_that_of_the_draws():
     assert calibration_spread(probe(**MEASURED), None, 8) == pytest.approx(0.02)
     assert calibration_spread(probe(), None, 8) == 0.0
     assert calibration_spread(probe(**MEASURED), None, 1) == 0.0
+
+
+def test_it_can_be_left_out():
+    """--no-calibration-noise: what is left is chance alone, here none; other settings of the study keep the wish."""
+    without = replace(study(**MEASURED), calibration_noise=False)
+    assert (
+        calibration_spread(Probe(without, next(iter(without.variants)), FakeRunner(drawn_slower_or_faster)), None, 8)
+        == 0.0
+    )
+    assert not without.with_settings({"workload.num_requests": 77}).calibration_noise
+    assert not without.with_settings({"engine.max_num_seqs": 2}).calibration_noise
 
 
 @pytest.mark.parametrize("replications", [4, 32])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,7 @@ class CapacityOptions:
     out: Path | None = None
     workers: int | None = None
     cluster: str | None = None
+    calibration_noise: bool = True
     json: bool = False
     quiet: bool = False
     command: str = ""
@@ -58,6 +59,7 @@ def find_and_write(options: CapacityOptions) -> Path:
     Raises InputError. What was simulated stays in the folder, and the same command goes on from there.
     """
     study = open_study(options.scenario, options.overrides, options.seed, options.replications)
+    study = replace(study, calibration_noise=options.calibration_noise)
     slos, note = parse_slos(options.slos, study.scenario.slo)
     most = max(options.replications, options.max_replications)
     effort = Effort(options.replications, most, options.tolerance, study.scenario.seed)

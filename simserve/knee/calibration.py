@@ -19,9 +19,9 @@ from simserve.tasks.task import Measures
 
 def calibration_spread(probe: Probe, load: float | None, replications: int) -> float:
     """The standard deviation, as a share of itself, that calibration gives to throughput at a load (None: everybody at
-    once). 0 for step times that nobody measured, and where one replication makes no interval."""
+    once). 0 for step times that nobody measured, where one replication makes no interval, and where it is not asked."""
     is_measured = isinstance(probe.study.variants[probe.variant].step_time, ProfileStepTimeConfig)
-    if not is_measured or replications < 2:
+    if not (is_measured and probe.study.calibration_noise) or replications < 2:
         return 0.0
     measured, drawn = (
         [_throughput(run) for run in probe.run([Ask(load, r, is_drawn) for r in range(replications)], what)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -30,6 +30,7 @@ class KneeOptions:
     out: Path | None = None
     workers: int | None = None
     cluster: str | None = None
+    calibration_noise: bool = True
     json: bool = False
     quiet: bool = False
     command: str = ""
@@ -41,6 +42,7 @@ def find_and_write(options: KneeOptions) -> Path:
     What was simulated stays in the folder, and the same command goes on from there.
     """
     study = open_study(options.scenario, options.overrides, options.seed, options.replications)
+    study = replace(study, calibration_noise=options.calibration_noise)
     out = options.out or RESULTS / f"{study.scenario.name}-knee"
     place = Place(out, KIND, options.workers, options.cluster, options.quiet, options.command)
     with open_bench(place) as bench:

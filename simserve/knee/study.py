@@ -33,7 +33,8 @@ class Ask(NamedTuple):
 class Study:
     """``data`` is the scenario's plain data, overrides applied; ``variants`` are its variants, each a whole scenario.
     ``num_requests`` is how many requests each run has, ``replications`` how many runs there are of each load at first;
-    ``notes`` say what was changed to replicate it."""
+    ``notes`` say what was changed to replicate it. ``calibration_noise`` says whether intervals hold what another
+    calibration might have given."""
 
     data: Mapping[str, Any]
     scenario: Scenario
@@ -42,6 +43,7 @@ class Study:
     num_requests: int
     replications: int
     notes: tuple[str, ...] = ()
+    calibration_noise: bool = True
 
     def task(self, variant: str, ask: Ask, stop_early: bool = False) -> Task:
         """One run of a variant, on the requests of its replication, which are the same at every load and in every
@@ -63,7 +65,9 @@ class Study:
         data = apply_settings(self.data, settings, typed=settings.keys())
         source, base_dir = self.scenario.source, self.scenario.base_dir
         if any(key.startswith("workload.") for key in settings):
-            return study_of(data, source, base_dir, self.replications)
+            return replace(
+                study_of(data, source, base_dir, self.replications), calibration_noise=self.calibration_noise
+            )
         scenario = parse_scenario(data, source, base_dir)
         return replace(self, data=data, scenario=scenario, variants=scenario.resolve_variants())
 
