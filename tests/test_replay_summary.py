@@ -92,6 +92,18 @@ def test_lateness_is_warned_of_against_the_time_between_arrivals():
     assert not warned(0.01, connect_wait_s=0.01)
 
 
+def test_lateness_of_a_burst_is_held_against_ttft():
+    """Requests that are all due at once have no time between them: 10 ms are no matter where a first token takes a
+    second, and are where it takes 50 ms."""
+
+    def warnings(ttft_s: float) -> list[str]:
+        return _document([_outcome(i, 0.0, [0.01 + ttft_s], late_s=0.01) for i in range(50)])[1]
+
+    assert warnings(1.0) == []
+    assert "all requests are due at once" in warnings(0.05)[0]
+    assert "all requests are due at once" in _document([_outcome(0, 0.0, [], late_s=0.01, status="failed")])[1][0]
+
+
 def test_whose_fault_lateness_is():
     """A client that used a whole CPU is itself the bottleneck; one that used little was kept from running."""
     outcomes = [_outcome(i, 0.01 * i, [0.01 * i + 1.0], late_s=0.05) for i in range(50)]

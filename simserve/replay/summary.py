@@ -22,6 +22,7 @@ SCHEMA_VERSION = 1
 LATENCIES = ("ttft_s", "tpot_s", "e2e_s", "normalized_latency_s")
 LEAST_LATENESS_S = 0.002  # a tick of the system's timer: below it nothing can be done
 MAX_LATE_SHARE = 0.5  # of the mean time between arrivals
+MAX_LATE_SHARE_OF_TTFT = 0.05  # of its median, where all requests are due at once
 MAX_PROMPT_ERROR = 0.01
 MAX_SHARE_TOGETHER = 0.05
 UNSURE: tuple[Counting, ...] = (
@@ -168,13 +169,13 @@ def _late(requests: pd.DataFrame, cpu_share: float) -> list[str]:
     p99_s = float(np.percentile(own_s, 99))
     due_s = requests["due_s"]
     gap_s = float(due_s.max() - due_s.min()) / max(1, len(due_s) - 1)
-    if p99_s <= max(LEAST_LATENESS_S, MAX_LATE_SHARE * gap_s):
+    least_s = MAX_LATE_SHARE * gap_s if gap_s else MAX_LATE_SHARE_OF_TTFT * float(requests["ttft_s"].median())
+    if not p99_s > np.nanmax([LEAST_LATENESS_S, least_s]):
         return []
-    return [
-        f"this client was late: p99 of its lateness is {p99_s * 1e3:,.1f} ms where requests come every "
-        f"{gap_s * 1e3:,.1f} ms on average, and it used {cpu_share:.0%} of one CPU; "
-        f"{'offer less, or send from a faster machine' if cpu_share > BUSY_SHARE else 'send from a quieter machine'}"
-    ]
+    when = f"requests come every {gap_s * 1e3:,.1f} ms on average" if gap_s else "all requests are due at once"
+    remedy = "offer less, or send from a faster machine" if cpu_share > BUSY_SHARE else "send from a quieter machine"
+    late = f"this client was late: p99 of its lateness is {p99_s * 1e3:,.1f} ms where {when}"
+    return [f"{late}, and it used {cpu_share:.0%} of one CPU; {remedy}"]
 
 
 def _ended_early(document: Mapping[str, Any]) -> list[str]:
