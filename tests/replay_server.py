@@ -41,6 +41,10 @@ class ReplayServer:
     stops_after: int | None = None
     tokens_per_word: float = 1.0
     extra_prompt_tokens: int = 0
+    greets: bool = False  # whose turn it is, before there is a token
+    echoes: bool = False  # the prompt, as transformers' chat does
+    usage_in_last: bool = False  # in the event that says why it ended, instead of one of its own
+    says_done: bool = True
     closes: bool = False
     drops_kept: bool = False
     key: str | None = None
@@ -160,6 +164,11 @@ class ReplayServer:
         num_prompt = round(units * self.tokens_per_word) + self.extra_prompt_tokens if by_words else units
         options = body.get("stream_options", {})
         writer.write(HEAD.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n") if self.closes else HEAD)
+        if self.greets:
+            role = {"choices": [{"index": 0, "text": "", "delta": {"role": "assistant"}}]}
+            send(writer, f"data: {json.dumps(role)}\n\n".encode())
+        if self.echoes:
+            send(writer, TOKEN)
         done, number = 0, 0
         while done < num_output:
             await asyncio.sleep(arrived_s + self.ttft_s + number * self.itl_s - time.perf_counter())
@@ -173,11 +182,14 @@ class ReplayServer:
             send(writer, f"data: {json.dumps(event)}\n\n".encode())
             await writer.drain()
         reason = "length" if num_output == body["max_tokens"] else "stop"
-        last = {"choices": [{"index": 0, "text": "", "delta": {}, "finish_reason": reason}]}
+        last: dict[str, Any] = {"choices": [{"index": 0, "text": "", "delta": {}, "finish_reason": reason}]}
+        if self.usage and self.usage_in_last:
+            last["usage"] = usage
         send(writer, f"data: {json.dumps(last)}\n\n".encode())
-        if self.usage and options.get("include_usage"):
+        if self.usage and not self.usage_in_last and options.get("include_usage"):
             send(writer, f"data: {json.dumps({'choices': [], 'usage': usage})}\n\n".encode())
-        send(writer, b"data: [DONE]\n\n")
+        if self.says_done:
+            send(writer, b"data: [DONE]\n\n")
         writer.write(b"0\r\n\r\n")
 
     async def _fail(self, fault: str | int, writer: asyncio.StreamWriter) -> bool:
