@@ -114,6 +114,13 @@ def test_turned_away_and_sent_again():
     assert outcome.error == "" and senders.faults == {"HTTP 429: no": 2}
 
 
+@pytest.mark.parametrize("header", ["61", "999999999", formatdate(time.time() + 1e8, usegmt=True)])
+def test_nobody_waits_for_years(header):
+    """A Retry-After of more than a minute ends the request instead of the replay."""
+    [outcome], _ = outcomes_on(ReplayServer(faults=[429], retry_after=header), requests([0.0]), clients=_again())
+    assert (outcome.status, outcome.num_attempts) == ("rejected", 1)
+
+
 def test_attempts_come_to_an_end():
     """A server that is always busy: as many attempts as the plan allows, doubling pauses of 20 and 40 ms between."""
     [outcome], _ = outcomes_on(ReplayServer(always=503), requests([0.0]), clients=_again())

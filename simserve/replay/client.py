@@ -2,7 +2,8 @@
 
 Tried again, if the plan says so, are answers of 408, 425, 429 and 5xx and attempts that broke before their first token
 (all *rejected* in the plan's words), each at least after what Retry-After asks for, and *timed out* ones. A stream that
-broke after its first token is not: half of it was read already.
+broke after its first token is not: half of it was read already. Nor is a server that asks to be left alone for more
+than a minute.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from simserve.replay.words import kind_of
 NS_PER_S = 1e9
 BUSY = 429
 _PASSING = (408, 425, BUSY)
+_MAX_RETRY_AFTER_S = 60.0  # as in the openai client
 
 
 class Clients:
@@ -138,7 +140,7 @@ class Clients:
             again = retry.after_timeout
         else:
             again = retry.after_rejection and not outcome.token_times_s
-        if not again:
+        if not again or asked_s > _MAX_RETRY_AFTER_S:
             return None
         draw = 0.0 if self._plan.jitter is None else float(self._plan.jitter[outcome.request_id, number - 1])
         return retry.delay_ns(number, draw, round(asked_s * NS_PER_S)) / NS_PER_S
