@@ -2,6 +2,7 @@
 
 import gzip
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -24,15 +25,25 @@ CELLS = st.sampled_from([*NUMBERS, "2023-11-16 18:17:03.9799600", "2024-05-10 00
 ROWS = st.lists(st.lists(CELLS, min_size=1, max_size=4).map(",".join), max_size=5)
 JSON_VALUES = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=3), st.just([]))
 JSON_KEYS = st.sampled_from(
-    ["arrival_s", "num_prompt_tokens", "num_output_tokens", "priority", "max_output_tokens", "x"]
+    ["arrival_s", "num_prompt_tokens", "num_output_tokens", "priority", "max_output_tokens", "x", "prefix_hashes"]
+)
+IDS = st.lists(st.integers(0, 3), max_size=4) | st.lists(st.integers(-(2**65), 2**65) | JSON_VALUES, max_size=4)
+TIMES, LENGTHS = st.integers(0, 10**19) | JSON_VALUES, st.integers(0, 1600) | JSON_VALUES
+MOONCAKE = {"timestamp": TIMES, "input_length": LENGTHS, "output_length": LENGTHS, "hash_ids": IDS}
+LLMSERVINGSIM = {"arrival_time_ns": TIMES, "input_toks": LENGTHS, "output_toks": LENGTHS, "input_tok_ids": IDS}
+CONTENT_ROWS = st.one_of(
+    st.fixed_dictionaries({}, optional=MOONCAKE),
+    st.fixed_dictionaries(MOONCAKE, optional={"chat_id": JSON_VALUES}),
+    st.fixed_dictionaries({}, optional=LLMSERVINGSIM),
+    st.fixed_dictionaries(LLMSERVINGSIM, optional={"sub_requests": JSON_VALUES}),
 )
 
 
-def check(folder: Path, content: bytes) -> None:
+def check(folder: Path, content: bytes, **options: Any) -> None:
     """Either a table by the rules, or one printable line."""
     (folder / "t").write_bytes(content)
     try:
-        table = build_workload(TraceWorkload(trace="t"), 0, folder).table
+        table = build_workload(TraceWorkload(trace="t", **options), 0, folder).table
     except InputError as error:
         assert str(error).isprintable()
         return
@@ -42,6 +53,11 @@ def check(folder: Path, content: bytes) -> None:
     assert table.num_prompt_tokens.min() >= 1
     assert table.num_output_tokens.min() >= 1
     assert (table.max_output_tokens >= table.num_output_tokens).all()
+    if table.content is not None:
+        num_blocks = table.content.offsets[1:] - table.content.offsets[:-1]
+        assert len(num_blocks) == len(table)
+        assert (num_blocks * table.content.block_tokens <= table.num_prompt_tokens).all()
+        assert table.content.ids.min(initial=0) >= 0
 
 
 @fuzz
@@ -65,6 +81,22 @@ def test_json_of_any_type(tmp_path: Path, rows: list[dict[str, object]]) -> None
     import json
 
     check(tmp_path, "\n".join(json.dumps(row) for row in rows).encode())
+
+
+@fuzz
+@given(
+    st.lists(CONTENT_ROWS, min_size=1, max_size=4),
+    st.sampled_from(["auto", "mooncake", "bailian", "llmservingsim"]),
+    st.sampled_from([None, 2]),
+)
+def test_traces_with_content(
+    tmp_path: Path, rows: list[dict[str, object]], format_name: str, concurrency: int | None
+) -> None:
+    """Rows of the formats that say what prompts hold, complete, with gaps, or with values of any type."""
+    import json
+
+    text = "\n".join(json.dumps(row) for row in rows)
+    check(tmp_path, text.encode(), format=format_name, concurrency=concurrency)
 
 
 @fuzz

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from simserve.errors import TraceError
 from simserve.workload import Trace, read_trace
 
 HEADER = "arrival_s,num_prompt_tokens,num_output_tokens"
@@ -96,10 +97,58 @@ def test_failed_and_repeated_rows_are_counted(tmp_path: Path) -> None:
 
 
 def test_columns_that_are_not_used_yet_are_named(tmp_path: Path) -> None:
-    """Sessions and prefix hashes are read by later versions: ignored now, and said so; huge lists cost nothing."""
-    row = {"arrival_s": 0.5, "num_prompt_tokens": 3, "num_output_tokens": 4, "session_id": "a", "prefix_hashes": [1, 2]}
+    """Sessions are read by later versions: ignored now, and said so; huge lists of no known meaning cost nothing."""
+    row = {"arrival_s": 0.5, "num_prompt_tokens": 3, "num_output_tokens": 4, "session_id": "a", "tokens": [1, 2]}
     trace = read(tmp_path, json.dumps(row) + "\n", "own.jsonl")
-    assert trace.notes == ("own.jsonl: columns not used: session_id, prefix_hashes",)
+    assert trace.notes == ("own.jsonl: columns not used: session_id, tokens",)
+
+
+def chains(trace: Trace) -> list[list[int]]:
+    assert trace.content is not None
+    return [list(trace.content[i].ids) for i in range(len(trace))]
+
+
+def test_prefix_hashes_say_how_prompts_begin(tmp_path: Path) -> None:
+    """One id per block of 16 tokens, as far as a prompt is known: a shared system prompt, and nothing of the rest. In
+    csv the ids stand between spaces, commas or semicolons, or as a JSON list; an empty cell knows nothing."""
+    rows = ["0,100,5,1 2 3", '1,100,5,"[1, 2]"', '2,100,5,"1,2,4"', "3,100,5,1;9", "4,100,5,", "5,10,5,1"]
+    trace = read(tmp_path, f"{HEADER},prefix_hashes\n" + "\n".join(rows))
+    assert chains(trace) == [[0, 1, 2], [0, 1], [0, 1, 3], [0, 4], [], []]  # 10 tokens are no whole block
+    assert trace.content is not None
+    assert trace.content.block_tokens == 16
+    assert "own.csv: 1 row without prefix_hashes: nothing is known of their prompts" in trace.notes
+
+
+def test_the_block_size_of_prefix_hashes_is_a_column(tmp_path: Path) -> None:
+    """prefix_block_tokens says how many tokens an id stands for, once for the whole file; all three forms agree."""
+    frame = pd.DataFrame({"arrival_s": [0, 1], "num_prompt_tokens": 300, "num_output_tokens": 1})
+    frame["prefix_hashes"] = [[1, 2], [1, -3]]
+    frame["prefix_block_tokens"] = 128
+    frame.to_csv(tmp_path / "own.csv", index=False)
+    frame.to_json(tmp_path / "own.jsonl", orient="records", lines=True)
+    frame.to_parquet(tmp_path / "own.parquet")
+    for form in ("csv", "jsonl", "parquet"):
+        trace = read_trace(tmp_path / f"own.{form}")
+        assert trace.content is not None
+        assert (chains(trace), trace.content.block_tokens) == ([[0, 1], [0, 2]], 128)
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        ("1 2 x,16", "row 2: prefix_hashes: must be a list of whole numbers of at most 64 bits (got '1 2 x')"),
+        ("1.5,16", "row 2: prefix_hashes: must be a list of whole numbers of at most 64 bits (got '1.5')"),
+        ("1-2,16", "row 2: prefix_hashes: must be a list of whole numbers of at most 64 bits (got '1-2')"),
+        ("1,32", "row 2: prefix_block_tokens: must be the same in every row, here 16 (got '32')"),
+        ("1,0", "row 2: prefix_block_tokens: must be a whole number from 1 to 1,048,576 (got '0')"),
+        ("1,", "row 2: prefix_block_tokens: must be a whole number from 1 to 1,048,576 (got an empty cell)"),
+    ],
+)
+def test_bad_hashes_and_block_sizes_are_one_sentence(tmp_path: Path, cells: str, expected: str) -> None:
+    """Row, rule and value."""
+    with pytest.raises(TraceError) as caught:
+        read(tmp_path, f"{HEADER},prefix_hashes,prefix_block_tokens\n0,100,5,1,16\n1,100,5,{cells}\n")
+    assert str(caught.value) == f"own.csv: {expected}"
 
 
 def test_optional_columns(tmp_path: Path) -> None:

@@ -148,7 +148,7 @@ def _named_file(value: object) -> object:
     return value
 
 
-TraceFormat = Literal["auto", "azure", "simserve"]
+TraceFormat = Literal["auto", "azure", "simserve", "mooncake", "bailian", "llmservingsim"]
 
 
 class ResampleConfig(Strict):

@@ -13,6 +13,7 @@ from simserve.errors import ScenarioError
 from simserve.request import IntColumn, RequestTable
 from simserve.scenario.workload_models import GeneratedWorkload, TraceWorkload, WorkloadConfig
 from simserve.workload.behaviour import client_plan
+from simserve.workload.content import repeated_tokens, taken
 from simserve.workload.generate import arrival_times_ns, lengths
 from simserve.workload.refusal import refusal
 from simserve.workload.resample import circular_blocks, resampled
@@ -67,17 +68,28 @@ def _traced(config: TraceWorkload, seed: int, base_dir: Path) -> tuple[RequestTa
     n = min(config.limit or len(trace), len(trace))
     if n < len(trace):
         notes.append(f"{path.name}: the first {n:,} of {len(trace):,} requests kept (workload.limit)")
+    if not trace.has_times and config.concurrency is None:
+        raise refusal(path.name, "must have times (it has none); give workload.concurrency, which needs none")
     outputs = trace.num_output_tokens[:n]
     declared, raised = _declared(trace.max_output_tokens[:n], outputs, config.max_output_tokens)
-    table = RequestTable(trace.arrival_ns[:n], trace.num_prompt_tokens[:n], outputs, declared, trace.priority[:n])
+    content = taken(trace.content, np.arange(n)) if trace.content else None
+    prompts, priority = trace.num_prompt_tokens[:n], trace.priority[:n]
+    table = RequestTable(trace.arrival_ns[:n], prompts, outputs, declared, priority, content)
     notes += raised
     if config.resample is not None:
         table = _resampled(table, config.resample.block_requests, seed, path.name)
         notes.append(f"{path.name}: drawn anew in blocks of {config.resample.block_requests:,} consecutive requests")
+    if table.content is not None:
+        notes.append(f"{path.name}: {_repeated(table)}")
     if config.concurrency is not None:
         notes.append(f"{path.name}: its times are not used, {config.concurrency:,} clients send its requests in order")
         return replace(table, arrival_ns=np.zeros(n, np.int64)), notes
     return replace(table, arrival_ns=_rescaled(table.arrival_ns, config.rate_scale, path.name)), notes
+
+
+def _repeated(table: RequestTable) -> str:
+    repeated, total = repeated_tokens(table)
+    return f"{100 * repeated / total:.1f} % of the prompt tokens would be hits of an infinite prefix cache"
 
 
 def _resampled(table: RequestTable, block_requests: int, seed: int, where: str) -> RequestTable:

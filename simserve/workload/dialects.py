@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from simserve.workload.refusal import refusal
@@ -13,12 +13,17 @@ from simserve.workload.refusal import refusal
 
 @dataclass(frozen=True)
 class Dialect:
-    """One family of traces: which column holds what, and how time is written."""
+    """One family of traces: which column holds what, how time is written, and what the ids of a prompt stand for."""
 
     name: str
-    time: Literal["datetime", "seconds"]
+    time: Literal["datetime", "seconds", "milliseconds", "nanoseconds"]
     columns: Mapping[str, str]  # our word -> the dialect's column
     optional: Mapping[str, str] = field(default_factory=dict)
+    has_gaps: bool = False  # files may lack times and prompt lengths, and rows any length
+    tokens_per_id: int = 0  # of the column ``content``: 512 for the hash of such a block, 1 for a token id
+    covers_prompt: bool = True  # the ids of a row stand for its whole prompt, not only for how it begins
+    marks: tuple[str, ...] = ()  # further columns that tell it, and are not used
+    sessions: str = ""  # the column of requests that wait for the answer before them
 
 
 AZURE = Dialect(  # Azure Public Dataset: 2023 (Splitwise, ISCA'24), 2024 (DynamoLLM, HPCA'25), multimodal 2025
@@ -26,13 +31,39 @@ AZURE = Dialect(  # Azure Public Dataset: 2023 (Splitwise, ISCA'24), 2024 (Dynam
     "datetime",
     {"arrival": "TIMESTAMP", "num_prompt_tokens": "ContextTokens", "num_output_tokens": "GeneratedTokens"},
 )
-SIMSERVE = Dialect(
+SIMSERVE = Dialect(  # prefix_hashes: one hash per prefix_block_tokens (16) tokens, as far as a prompt is known
     "simserve",
     "seconds",
     {"arrival": "arrival_s", "num_prompt_tokens": "num_prompt_tokens", "num_output_tokens": "num_output_tokens"},
-    {"max_output_tokens": "max_output_tokens", "priority": "priority"},
+    {
+        "max_output_tokens": "max_output_tokens",
+        "priority": "priority",
+        "content": "prefix_hashes",
+        "block_tokens": "prefix_block_tokens",
+    },
+    tokens_per_id=16,
+    covers_prompt=False,
 )
-DIALECTS = {dialect.name: dialect for dialect in (AZURE, SIMSERVE)}
+MOONCAKE = Dialect(  # Mooncake (FAST'25); the last hash of a prompt stands for a partial block
+    "mooncake",
+    "milliseconds",
+    {"arrival": "timestamp", "num_prompt_tokens": "input_length", "num_output_tokens": "output_length"},
+    {"content": "hash_ids"},
+    has_gaps=True,
+    tokens_per_id=512,
+)
+BAILIAN = replace(  # Qwen's Bailian traces: Mooncake's keys in other units, and who talks to whom
+    MOONCAKE, name="bailian", time="seconds", tokens_per_id=16, marks=("chat_id", "parent_chat_id")
+)
+LLMSERVINGSIM = Dialect(  # LLMServingSim's requests; sessions are refused
+    "llmservingsim",
+    "nanoseconds",
+    {"arrival": "arrival_time_ns", "num_prompt_tokens": "input_toks", "num_output_tokens": "output_toks"},
+    {"content": "input_tok_ids"},
+    tokens_per_id=1,
+    sessions="sub_requests",
+)
+DIALECTS = {dialect.name: dialect for dialect in (AZURE, SIMSERVE, MOONCAKE, BAILIAN, LLMSERVINGSIM)}
 
 
 def choose_dialect(found: Sequence[str], name: str, where: str) -> Dialect:
@@ -41,7 +72,7 @@ def choose_dialect(found: Sequence[str], name: str, where: str) -> Dialect:
     if name != "auto":
         return DIALECTS[name]
     folded = {fold(column) for column in found}
-    hits = {each.name: sum(fold(column) in folded for column in each.columns.values()) for each in DIALECTS.values()}
+    hits = {each.name: sum(fold(column) in folded for column in _tell(each)) for each in DIALECTS.values()}
     best = max(hits, key=hits.__getitem__)
     if hits[best] < 2:
         known = "; ".join(f"{each.name} ({', '.join(each.columns.values())})" for each in DIALECTS.values())
@@ -49,12 +80,25 @@ def choose_dialect(found: Sequence[str], name: str, where: str) -> Dialect:
     return DIALECTS[best]
 
 
+def _tell(dialect: Dialect) -> tuple[str, ...]:
+    """The columns that tell a dialect from others; of what is optional only the ids, for everybody has priorities."""
+    ids = (dialect.optional["content"],) if "content" in dialect.optional else ()
+    return (*dialect.columns.values(), *ids, *dialect.marks, *([dialect.sessions] if dialect.sessions else []))
+
+
 def match_columns(found: Sequence[str], dialect: Dialect, where: str) -> dict[str, str]:
     """Our word -> the file's own column name. Raises TraceError naming what is missing, or stands twice."""
     by_fold: dict[str, list[str]] = {}
     for column in found:
         by_fold.setdefault(fold(column), []).append(column)
-    missing = [column for column in dialect.columns.values() if fold(column) not in by_fold]
+    if dialect.sessions and fold(dialect.sessions) in by_fold:
+        raise refusal(
+            where,
+            f"must hold requests with times of their own (got sessions in {dialect.sessions!r}, whose next request "
+            "waits for the answer before it); write a line per request",
+        )
+    may_lack = _may_lack(dialect, set(by_fold))
+    missing = [name for word, name in dialect.columns.items() if fold(name) not in by_fold and word not in may_lack]
     if missing:
         raise refusal(where, _missing(missing, found, dialect))
     wanted = {**dialect.columns, **dialect.optional}
@@ -63,6 +107,14 @@ def match_columns(found: Sequence[str], dialect: Dialect, where: str) -> dict[st
             twice = " and ".join(map(repr, by_fold[fold(column)]))
             raise refusal(where, f"must have one column {column!r} (got {twice})")
     return {word: by_fold[fold(column)][0] for word, column in wanted.items() if fold(column) in by_fold}
+
+
+def _may_lack(dialect: Dialect, folded: Set[str]) -> set[str]:
+    """Our words for the columns that a file may do without: times (a closed loop needs none), and prompt lengths where
+    the number of blocks tells them."""
+    if not dialect.has_gaps:
+        return set()
+    return {"arrival", "num_prompt_tokens"} if fold(dialect.optional["content"]) in folded else {"arrival"}
 
 
 def fold(column: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from simserve.request import IntColumn, RequestTable
+from simserve.workload.content import taken
 from simserve.workload.timestamps import NS_PER_S
 from simserve.workload.trace import MAX_SPAN_S
 
@@ -32,5 +33,7 @@ def resampled(table: RequestTable, rows: IntColumn) -> RequestTable:
     gaps_ns[0] = 0
     if gaps_ns.sum(dtype=np.float64) > MAX_SPAN_S * NS_PER_S:
         raise OverflowError
-    columns = (table.num_prompt_tokens, table.num_output_tokens, table.max_output_tokens, table.priority)
-    return RequestTable(gaps_ns.cumsum(), *(column[rows] for column in columns))
+    names = ("num_prompt_tokens", "num_output_tokens", "max_output_tokens", "priority")
+    content = taken(table.content, rows) if table.content else None
+    columns = {name: getattr(table, name)[rows] for name in names}
+    return RequestTable(gaps_ns.cumsum(), **columns, content=content)

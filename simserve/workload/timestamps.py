@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 
 import numpy as np
@@ -13,7 +14,7 @@ from simserve.workload.columns import Column
 
 NS_PER_S = 10**9
 MAX_ABSOLUTE_S = 9e9  # the year 2255 since 1970: beyond it int64 nanoseconds end, and seconds were never meant
-_EXACT_BELOW_S = 1e6  # below, a float is within half a nanosecond of the nine decimals it was written with
+_EXACT_BELOW_NS = 1e15  # below, a float is within half a nanosecond of the nine decimals it was written with
 _DATE_SHAPE = r"\s*\d{4}-\d\d-\d\d[ Tt]\d\d:\d\d"
 
 
@@ -33,23 +34,46 @@ def datetimes_ns(column: Column) -> IntColumn:
     return np.asarray(times.dt.as_unit("ns").astype(np.int64), np.int64)
 
 
-def seconds_ns(column: Column) -> IntColumn:
-    """Seconds, whole or with a fraction, to nanoseconds (rounded to the nearest). Raises TraceError naming the first
-    row that is not a number of seconds within 285 years."""
-    seconds = column.numbers()
-    fits = np.abs(seconds) < MAX_ABSOLUTE_S  # false for NaN
-    column.refuse_unless(fits, "must be a number of seconds, below 9,000,000,000 (milliseconds are not seconds)")
-    is_text = not isinstance(column.data.dtype, np.dtype) or column.data.dtype.kind not in "iuf"
-    if is_text and np.abs(seconds).max(initial=0.0) >= _EXACT_BELOW_S:
-        return _decimals_ns(column, fits)
-    whole = np.floor(seconds)
-    return whole.astype(np.int64) * NS_PER_S + np.rint((seconds - whole) * NS_PER_S).astype(np.int64)
+@dataclass(frozen=True)
+class Unit:
+    """A unit of times since some moment."""
+
+    name: str
+    ns: int
+    hint: str = ""
+
+    @property
+    def limit(self) -> int:
+        """Times must stay below."""
+        return int(MAX_ABSOLUTE_S) * NS_PER_S // self.ns
 
 
-def _decimals_ns(column: Column, fits: npt.NDArray[np.bool_]) -> IntColumn:
-    """As ``seconds_ns``, digit by digit: seconds since 1970 with a fraction have more digits than a float holds."""
+UNITS = {
+    "seconds": Unit("seconds", NS_PER_S, " (milliseconds are not seconds)"),
+    "milliseconds": Unit("milliseconds", 10**6),
+    "nanoseconds": Unit("nanoseconds", 1),
+}
+
+
+def elapsed_ns(column: Column, unit: Unit) -> IntColumn:
+    """Times in a unit, whole or with a fraction, to nanoseconds (rounded to the nearest). Raises TraceError naming the
+    first row that is not such a number within 285 years."""
+    times = column.numbers()
+    fits = np.abs(times) < unit.limit  # false for NaN
+    column.refuse_unless(fits, f"must be a number of {unit.name}, below {unit.limit:,}{unit.hint}")
+    kind = column.data.dtype.kind if isinstance(column.data.dtype, np.dtype) else "O"
+    if kind in "iu":
+        return column.data.to_numpy().astype(np.int64) * unit.ns
+    if kind != "f" and np.abs(times).max(initial=0.0) * unit.ns >= _EXACT_BELOW_NS:
+        return _decimals_ns(column, unit, fits)
+    whole = np.floor(times)
+    return whole.astype(np.int64) * unit.ns + np.rint((times - whole) * unit.ns).astype(np.int64)
+
+
+def _decimals_ns(column: Column, unit: Unit, fits: npt.NDArray[np.bool_]) -> IntColumn:
+    """As ``elapsed_ns``, digit by digit: nanoseconds since 1970 have more digits than a float holds."""
     try:
-        return np.array([int((Decimal(text) * NS_PER_S).to_integral_value()) for text in column.text()], np.int64)
+        return np.array([int((Decimal(text) * unit.ns).to_integral_value()) for text in column.text()], np.int64)
     except (InvalidOperation, OverflowError, ValueError):
-        column.refuse_unless(np.zeros_like(fits), "must be a number of seconds")
+        column.refuse_unless(np.zeros_like(fits), f"must be a number of {unit.name}")
         raise

@@ -7,19 +7,21 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
-from simserve.request import IntColumn
+from simserve.request import Content, IntColumn
 from simserve.scenario.messages import printable
 from simserve.workload.columns import Column
-from simserve.workload.dialects import Dialect, choose_dialect, match_columns
+from simserve.workload.dialects import choose_dialect, match_columns
+from simserve.workload.odd_rows import counted
 from simserve.workload.refusal import refusal
-from simserve.workload.timestamps import NS_PER_S, datetimes_ns, seconds_ns
+from simserve.workload.timestamps import NS_PER_S
 from simserve.workload.trace_file import read_columns
+from simserve.workload.trace_rows import UNDECLARED, TraceRows, trace_rows
 
-UNDECLARED = -1  # max_output_tokens of a row that declares none
 MAX_SPAN_S = 10**9  # 32 years
+
+__all__ = ["MAX_SPAN_S", "UNDECLARED", "Trace", "read_trace"]
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,8 @@ class Trace:
     max_output_tokens: IntColumn  # UNDECLARED where the trace does not say
     priority: IntColumn
     notes: tuple[str, ...]
+    content: Content | None = None
+    has_times: bool = True  # false: every arrival is 0, in the file's order, and an open loop cannot replay it
 
     def __len__(self) -> int:
         return len(self.arrival_ns)
@@ -67,53 +71,54 @@ def _read(path: Path, format_name: str, _unused_stamp: tuple[int, int] | None) -
         raise refusal(where, "has a header and no rows; a trace needs at least one request")
     columns = {word: Column(where, name, frame[name]) for word, name in names.items()}
     ignored = ", ".join(name[:40] for name in found if name not in names.values())
-    return _in_order(_parsed(columns, dialect), where, [f"columns not used: {ignored}"] if ignored else [])
+    del frame
+    return _in_order(trace_rows(columns, dialect, where, [f"columns not used: {ignored}"] if ignored else []), where)
 
 
-def _parsed(columns: dict[str, Column], dialect: Dialect) -> pd.DataFrame:
-    """The columns as integers, in the file's order."""
-    arrival = datetimes_ns if dialect.time == "datetime" else seconds_ns
-    data = {
-        "arrival_ns": arrival(columns["arrival"]),
-        "num_prompt_tokens": columns["num_prompt_tokens"].whole_numbers(),
-        "num_output_tokens": columns["num_output_tokens"].whole_numbers(),
-    }
-    num_rows = len(data["arrival_ns"])
-    declared, priority = columns.get("max_output_tokens"), columns.get("priority")
-    data["max_output_tokens"] = declared.whole_numbers(missing=0) if declared else np.zeros(num_rows, np.int64)
-    data["max_output_tokens"][data["max_output_tokens"] == 0] = UNDECLARED
-    data["priority"] = priority.whole_numbers(low=-(2**31), missing=0) if priority else np.zeros(num_rows, np.int64)
-    return pd.DataFrame(data)
-
-
-def _in_order(data: pd.DataFrame, where: str, notes: list[str]) -> Trace:
+def _in_order(rows: TraceRows, where: str) -> Trace:
     """Drop what is no request, subtract the earliest time, sort stably."""
+    data, notes = rows.data, rows.notes
     without_output = (data["num_output_tokens"] == 0).to_numpy()
     without_prompt = (data["num_prompt_tokens"] == 0).to_numpy() & ~without_output
-    _note(notes, without_output, "without output tokens (failed requests) left out")
-    _note(notes, without_prompt, "without prompt tokens left out")
+    counted(notes, without_output, "without output tokens (failed requests) left out")
+    counted(notes, without_prompt, "without prompt tokens left out")
     kept = data[~(without_output | without_prompt)]
     if kept.empty:
         raise refusal(where, f"has no request left: each of its {len(data):,} rows lacks output or prompt tokens")
-    _note(notes, kept.duplicated().to_numpy(), "repeating an earlier one kept")
     times = kept["arrival_ns"].to_numpy()
-    if int(times.max()) - int(times.min()) > MAX_SPAN_S * NS_PER_S:
-        first, last = int(times.argmin()), int(times.argmax())
-        raise refusal(
-            where,
-            f"must span at most {MAX_SPAN_S:,} seconds, but rows {kept.index[first] + 1:,} and "
-            f"{kept.index[last] + 1:,} are further apart; look for a wrong date",
-        )
-    _note(notes, np.diff(times, prepend=times[0]) < 0, "earlier than the row before: sorted by arrival")
-    order = np.argsort(times, kind="stable")
-    ordered = {str(name): kept[name].to_numpy()[order] for name in kept.columns}
-    ordered["arrival_ns"] = ordered["arrival_ns"] - ordered["arrival_ns"][0]
-    for column in ordered.values():
+    _refuse_decades(times, kept.index.to_numpy(), where)
+    ordered = kept.iloc[np.argsort(times, kind="stable")]
+    content = _content(rows, ordered)
+    prompts = rows.ids.alike(ordered.index.to_numpy()) if rows.ids else 0
+    counted(notes, ordered.assign(prompts=prompts).duplicated().to_numpy(), "repeating an earlier one kept")
+    counted(notes, np.diff(times, prepend=times[0]) < 0, "earlier than the row before: sorted by arrival")
+    arrays = {str(name): ordered[name].to_numpy().copy() for name in ordered.columns}
+    arrays["arrival_ns"] -= arrays["arrival_ns"][0]
+    for column in (*arrays.values(), *((content.ids, content.offsets) if content else ())):
         column.setflags(write=False)
-    return Trace(**ordered, notes=tuple(printable(f"{where}: {note}") for note in notes))
+    said = tuple(printable(f"{where}: {note}") for note in notes)
+    return Trace(**arrays, notes=said, content=content, has_times=rows.has_times)
 
 
-def _note(notes: list[str], rows: npt.NDArray[np.bool_], what: str) -> None:
-    num_rows = int(rows.sum())
-    if num_rows:
-        notes.append(f"{num_rows:,} {'row' if num_rows == 1 else 'rows'} {what}")
+def _refuse_decades(times: IntColumn, rows: IntColumn, where: str) -> None:
+    if int(times.max()) - int(times.min()) <= MAX_SPAN_S * NS_PER_S:
+        return
+    first, last = int(times.argmin()), int(times.argmax())
+    raise refusal(
+        where,
+        f"must span at most {MAX_SPAN_S:,} seconds, but rows {rows[first] + 1:,} and {rows[last] + 1:,} are further "
+        "apart; look for a wrong date",
+    )
+
+
+def _content(rows: TraceRows, ordered: pd.DataFrame) -> Content | None:
+    """What the prompts hold, in order of arrival."""
+    if rows.ids is None:
+        return None
+    nodes = rows.ids.nodes(ordered.index.to_numpy())
+    if rows.ids.tokens_per_id > 1 and len(nodes.ids):
+        rows.notes.append(
+            f"{100 * nodes.seen_before:.1f} % of {len(nodes.ids):,} blocks of up to {rows.ids.block_tokens:,} tokens "
+            "repeat an earlier prompt's, partial last ones included"
+        )
+    return rows.ids.content(nodes, ordered["num_prompt_tokens"].to_numpy())

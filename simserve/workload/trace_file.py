@@ -10,10 +10,14 @@ import gzip
 import io
 import json
 import zlib
+from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
 import pandas as pd
 
+from simserve.workload.dialects import fold
+from simserve.workload.prompt_ids import ID_BYTES, packed
 from simserve.workload.refusal import refusal
 
 MAX_BYTES = 2 * 2**30  # unpacked; an hour of the largest public traces is under 100 MB
@@ -32,14 +36,15 @@ def read_columns(path: Path) -> pd.DataFrame:
     if raw.startswith(b"PAR1"):
         return _parquet(raw, path.name)
     try:
-        text = raw.decode("utf-8-sig").strip()
+        text = raw.decode("utf-8-sig").lstrip()
     except UnicodeDecodeError as error:
         raise refusal(path.name, f"must be csv, jsonl or parquet (byte {error.start:,} is no text)") from None
+    del raw  # a trace with token ids is a GiB, once as bytes and once as text
     if not text:
         raise refusal(path.name, "is empty; a trace needs at least one request")
     if text.startswith("["):
         raise refusal(path.name, "must hold one JSON object per line (got a JSON array)")
-    return _jsonl(text, path.name) if text.startswith("{") else _csv(text, path.name)
+    return _jsonl(text, path.name) if text.startswith("{") else _csv(text.rstrip(), path.name)
 
 
 def _read_bytes(path: Path) -> bytes:
@@ -82,7 +87,7 @@ def _csv(text: str, where: str) -> pd.DataFrame:
 def _jsonl(text: str, where: str) -> pd.DataFrame:
     """One JSON object per line; a key that a line lacks is missing there. Fractions are kept as written."""
     rows = []
-    for i, line in enumerate(text.split("\n"), 1):  # not splitlines(): U+2028 may stand in a JSON text
+    for i, line in enumerate(_lines(text), 1):
         stripped = line.strip(" \t\r")
         if stripped:
             rows.append(_json_object(stripped, f"{where}: line {i}"))
@@ -90,11 +95,21 @@ def _jsonl(text: str, where: str) -> pd.DataFrame:
     return pd.DataFrame({name: pd.Series([row.get(name) for row in rows], dtype=object) for name in names})
 
 
+def _lines(text: str) -> Iterator[str]:
+    """The lines one by one, for all at once are the text once more; not ``splitlines``: U+2028 may stand in JSON."""
+    begin = 0
+    while (end := text.find("\n", begin)) >= 0:
+        yield text[begin:end]
+        begin = end + 1
+    yield text[begin:]
+
+
 _DECODE = json.JSONDecoder(parse_float=str, parse_constant=str).raw_decode
 
 
 def _json_object(line: str, where: str) -> dict[str, object]:
-    """One line's object. Lists in it (block hashes, token ids: most of a trace's bytes) are dropped at once."""
+    """One line's object. Lists in it (block hashes, token ids: most of a trace's bytes) become bytes where they will be
+    read, and are dropped at once where not."""
     try:
         row, end = _DECODE(line)
     except (ValueError, RecursionError) as error:
@@ -104,8 +119,19 @@ def _json_object(line: str, where: str) -> dict[str, object]:
         raise refusal(where, "must be one JSON object")
     for name, value in row.items():
         if type(value) is list:
-            row[name] = "a list"
+            row[name] = _list(name, value)
     return row
+
+
+def _list(name: str, values: list[object]) -> bytes | str:
+    id_bytes = _id_bytes(name)
+    ids = packed(values, id_bytes) if id_bytes else None
+    return "a list" if ids is None else ids
+
+
+@lru_cache(maxsize=64)
+def _id_bytes(name: str) -> int:
+    return ID_BYTES.get(fold(name), 0)
 
 
 def _parquet(raw: bytes, where: str) -> pd.DataFrame:

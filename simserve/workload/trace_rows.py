@@ -1,0 +1,79 @@
+"""The columns of a trace as integers, in the file's order, with what the dialect's gaps mean."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from simserve.request import IntColumn
+from simserve.workload.columns import Column
+from simserve.workload.dialects import Dialect
+from simserve.workload.odd_rows import counted
+from simserve.workload.prompts import PromptIds, prompt_ids, without_misfits
+from simserve.workload.timestamps import UNITS, datetimes_ns, elapsed_ns
+
+UNDECLARED = -1  # max_output_tokens of a row that declares none
+
+
+@dataclass(frozen=True)
+class TraceRows:
+    """A row per row of the file: times and lengths, the ids of its prompt where the trace has any, and what was odd."""
+
+    data: pd.DataFrame
+    ids: PromptIds | None
+    has_times: bool
+    notes: list[str]
+
+
+def trace_rows(columns: dict[str, Column], dialect: Dialect, where: str, notes: list[str]) -> TraceRows:
+    """The columns of one dialect, checked. Raises TraceError naming the first row that breaks a rule."""
+    num_rows = len(columns["num_output_tokens"].data)
+    ids = prompt_ids(columns, dialect)
+    data = {
+        "arrival_ns": _arrivals(columns.get("arrival"), dialect, num_rows, notes),
+        "num_prompt_tokens": _prompts(columns.get("num_prompt_tokens"), dialect, ids, num_rows, notes),
+        "num_output_tokens": _outputs(columns["num_output_tokens"], dialect, notes),
+    }
+    declared, priority = columns.get("max_output_tokens"), columns.get("priority")
+    data["max_output_tokens"] = declared.whole_numbers(missing=0) if declared else np.zeros(num_rows, np.int64)
+    data["max_output_tokens"][data["max_output_tokens"] == 0] = UNDECLARED
+    data["priority"] = priority.whole_numbers(low=-(2**31), missing=0) if priority else np.zeros(num_rows, np.int64)
+    if ids is not None:
+        ids = without_misfits(ids, data["num_prompt_tokens"], notes)
+    elif dialect.tokens_per_id and dialect.covers_prompt:
+        notes.append(f"no {dialect.optional['content']}: nothing is known of what its prompts share")
+    return TraceRows(pd.DataFrame(data), ids, "arrival" in columns, notes)
+
+
+def _arrivals(column: Column | None, dialect: Dialect, num_rows: int, notes: list[str]) -> IntColumn:
+    if column is None:
+        notes.append(f"no {dialect.columns['arrival']}: its requests have an order, and no times")
+        return np.zeros(num_rows, np.int64)
+    return datetimes_ns(column) if dialect.time == "datetime" else elapsed_ns(column, UNITS[dialect.time])
+
+
+def _prompts(
+    column: Column | None, dialect: Dialect, ids: PromptIds | None, num_rows: int, notes: list[str]
+) -> IntColumn:
+    """Prompt lengths; where only the blocks are known, the most that they hold."""
+    if column is not None and not dialect.has_gaps:
+        return column.whole_numbers()
+    name = dialect.columns["num_prompt_tokens"]
+    lengths = np.zeros(num_rows, np.int64) if column is None else column.whole_numbers(missing=0)
+    unknown = np.ones(num_rows, bool) if column is None else column.is_missing()
+    if ids is not None:
+        known_blocks = unknown & (ids.counts > 0)
+        lengths = np.where(known_blocks, ids.counts * ids.tokens_per_id, lengths)
+        counted(notes, known_blocks, f"without {name}: taken as whole blocks of {ids.tokens_per_id:,} tokens")
+        unknown = unknown & ~known_blocks
+    counted(notes, unknown, f"without {name} and {dialect.optional['content']}")
+    return lengths
+
+
+def _outputs(column: Column, dialect: Dialect, notes: list[str]) -> IntColumn:
+    if not dialect.has_gaps:
+        return column.whole_numbers()
+    counted(notes, column.is_missing(), f"without {dialect.columns['num_output_tokens']}")
+    return column.whole_numbers(missing=0)
