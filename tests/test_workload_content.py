@@ -149,3 +149,11 @@ def test_the_note_is_of_the_requests_that_are_replayed(tmp_path: Path) -> None:
         notes = build_workload(TraceWorkload(trace="t.jsonl", limit=limit), 0, tmp_path).notes
         said = f"{100 * share:.1f} % of the prompt tokens would be hits of an infinite prefix cache"
         assert notes[-1] == f"t.jsonl: {said}"
+
+
+def test_resampling_says_that_it_repeats_prompts(tmp_path: Path) -> None:
+    """Drawing with replacement makes requests meet their own doubles, more hits than the trace has: a note says so."""
+    write(tmp_path)
+    drawn = TraceWorkload(trace="t.jsonl", resample=ResampleConfig(block_requests=5))
+    note = "t.jsonl: drawn anew in blocks of 5 consecutive requests; a request drawn again repeats its whole prompt"
+    assert note in build_workload(drawn, 0, tmp_path).notes

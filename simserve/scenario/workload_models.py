@@ -168,7 +168,13 @@ class TraceWorkload(ClientKeys):
     trace: Annotated[str, BeforeValidator(_named_file), WithJsonSchema({"type": ["string", "null"]})] = Field(
         description="path of the trace, relative to this file; or give it by --set workload.trace=FILE"
     )
-    format: TraceFormat = Field("auto", description="whose columns the trace has; auto: told from the columns")
+    format: TraceFormat = Field(
+        "auto",
+        description="whose columns the trace has; auto: told from the columns. azure: dates, lengths. mooncake: ms, "
+        "hashes of 512-token blocks; bailian: the same keys, but seconds and 16 tokens. llmservingsim: ns, token ids. "
+        "simserve (our own): arrival_s, num_prompt_tokens, num_output_tokens, and where known max_output_tokens, "
+        "priority, prefix_hashes (a list per prompt of 64-bit ids, one per prefix_block_tokens tokens, by default 16)",
+    )
     limit: int | None = Field(None, ge=1, description="keep only the first so many requests by arrival; null: all")
     rate_scale: float = Field(
         1.0, gt=0, le=1e9, description="2.0 offers the trace twice as fast: arrival times are divided by it"

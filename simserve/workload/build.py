@@ -78,7 +78,9 @@ def _traced(config: TraceWorkload, seed: int, base_dir: Path) -> tuple[RequestTa
     notes += raised
     if config.resample is not None:
         table = _resampled(table, config.resample.block_requests, seed, path.name)
-        notes.append(f"{path.name}: drawn anew in blocks of {config.resample.block_requests:,} consecutive requests")
+        again = "; a request drawn again repeats its whole prompt" if table.content else ""
+        blocks = f"blocks of {config.resample.block_requests:,} consecutive requests"
+        notes.append(f"{path.name}: drawn anew in {blocks}{again}")
     if table.content is not None:
         notes.append(f"{path.name}: {_repeated(table)}")
     if config.concurrency is not None:
