@@ -64,6 +64,8 @@ class Engine:
         self._stretch: Stretch | None = None
         self._anchor_ns = 0
         self._step = 0  # steps of the standing decision that are done
+        if getattr(step_time, "needs_max_decode_context", False):  # most models do not, and need not say so
+            scheduler.pool.cohort.watch_longest()
 
     def run(self, env: simpy.Environment) -> Generator[simpy.Event, Any, None]:
         """Let clients act, decide, let time pass, finish; until nothing is left to do."""

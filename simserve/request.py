@@ -140,7 +140,8 @@ class Batch:
 
     - ``chunks``: prefills, padding included where the policy pads;
     - ``num_decodes`` sequences that compute one token each, over ``decode_context_tokens`` cached tokens in all, the
-      longest over ``max_decode_context`` (0 where nobody says: all alike). All grow alike, so it stays the longest.
+      longest over ``max_decode_context``, which stays the longest as all grow alike (0, all alike, unless the model has
+      ``needs_max_decode_context = True``: keeping it costs 3 % of the engine's time).
 
     Work: ``prefills`` pairs each sequence that prefills with the tokens of its own that a step computes; ``admitted``
     and ``preempted`` are what the decision changed; ``transfer_bytes`` were swapped before the first step.

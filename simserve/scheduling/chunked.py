@@ -51,6 +51,7 @@ class ChunkedScheduler:
             tuple(admitted),
             tuple(preempted),
             moved,
+            pool.cohort.max_context_tokens,
         )
         return self._standing
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from simserve.request import Sequence
+from simserve.scheduling.least import Least
 
 
 class DecodeCohort:
@@ -16,9 +17,27 @@ class DecodeCohort:
         self.clock = 0
         self.context_tokens = 0
         self._members: dict[int, Sequence] = {}
+        self._behind: Least | None = None
 
     def __len__(self) -> int:
         return len(self._members)
+
+    @property
+    def max_context_tokens(self) -> int:
+        """What the member with the longest context has in the cache; 0 without members, and unless ``watch_longest``
+        was called."""
+        least = None if self._behind is None else self._behind.value()
+        return 0 if least is None else self.clock - least
+
+    def watch_longest(self) -> None:
+        """Keep ``max_context_tokens`` from here on: 3 % of the engine's time, so only for a model that reads it.
+
+        All members grow alike, so nobody overtakes: what is kept of each is by how much its context is behind the
+        clock, which does not change while it stays.
+        """
+        self._behind = Least()
+        for seq in self._members.values():
+            self._behind.add(seq.joined_clock - seq.num_computed_tokens)
 
     def join(self, seq: Sequence) -> None:
         """Add a sequence whose known tokens are all computed but the last."""
@@ -28,10 +47,14 @@ class DecodeCohort:
         if out_of_order:  # a swapped sequence decoded at once, while one admitted before it had to recompute
             self._members = {s.id: s for s in sorted(self._members.values(), key=lambda s: s.admission)}
         self.context_tokens += seq.num_computed_tokens
+        if self._behind is not None:
+            self._behind.add(self.clock - seq.num_computed_tokens)
 
     def leave(self, seq: Sequence) -> None:
         """Settle the sequence's counters and drop it."""
         del self._members[seq.id]
+        if self._behind is not None:
+            self._behind.remove(seq.joined_clock - seq.num_computed_tokens)
         num_steps = self.clock - seq.joined_clock
         seq.joined_clock = -1
         seq.num_computed_tokens += num_steps

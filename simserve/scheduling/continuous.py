@@ -97,5 +97,6 @@ class ContinuousScheduler:
                 admitted=tuple(admitted),
                 preempted=tuple(preempted),
                 transfer_bytes=moved,
+                max_decode_context=pool.cohort.max_context_tokens,
             )
         return self._decoding

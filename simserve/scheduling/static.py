@@ -49,7 +49,7 @@ class StaticScheduler:
             self.pool.allocator.grow(1)
             if self._standing is None:
                 context = len(self._group) * self._longest_prompt
-                self._standing = Batch(num_decodes=len(self._group), decode_context_tokens=context)
+                self._standing = Batch((), len(self._group), context, max_decode_context=self._longest_prompt)
             return self._standing
         if not self.pool.waiting:
             return None

@@ -36,7 +36,10 @@ class Ramp(NamedTuple):
 
 
 class StepTime(Protocol):
-    """A model of how long one step takes. It sees the shape of a batch and nothing else."""
+    """A model of how long one step takes. It sees the shape of a batch and nothing else.
+
+    One that reads ``Batch.max_decode_context`` says so: it has ``needs_max_decode_context = True`` besides.
+    """
 
     source: StepTimeSource
 
