@@ -1,0 +1,139 @@
+"""The flags of a vLLM server to a scenario's keys, each with where its value comes from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simserve.errors import InputError
+from simserve.scenario.messages import printable
+from simserve.vllm_flags import defaults
+from simserve.vllm_flags.cache import cache_size
+from simserve.vllm_flags.flags import Flags
+from simserve.vllm_flags.memory import CacheShape
+from simserve.vllm_flags.settings import Setting, Target
+from simserve.vllm_flags.values import AUTO, is_on, length, share, text, whole
+from simserve.vllm_flags.weights import DTYPES, Weights
+
+_KV_DTYPES = {**DTYPES, "fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "fp8_inc": "fp8"}
+_KV_DTYPES |= {"fp8_per_token_head": "fp8", "int8_per_token_head": "int8"}
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Everything under ``engine:``, how the cache was sized where that is an estimate, flags that could not be
+    translated with the reason, and what vLLM itself would object to."""
+
+    limits: dict[str, Setting]
+    cache: dict[str, Setting]
+    tensor_parallel: int
+    cache_sum: str | None
+    problems: dict[str, str]
+    warnings: tuple[str, ...] = ()
+
+
+def translate(flags: Flags, weights: Weights, target: Target) -> Engine:
+    """The engine that the flags mean. Raises InputError, one sentence: no such value, or no room for a cache."""
+    parallel = whole(flags, "tensor-parallel-size") or 1
+    stages = whole(flags, "pipeline-parallel-size") or 1
+    limits = _step_limits(flags, weights, target, parallel * stages)
+    kv_dtype, problems = _kv_dtype(flags, weights)
+    block_size = _block_size(flags, target)
+    shape = CacheShape(weights.spec, str(kv_dtype.value), int(block_size.value), parallel)
+    size = cache_size(flags, weights, target, shape, limits)
+    cached = int(size.blocks.value) * shape.block_size
+    limits, warnings = _admitting(flags, limits, cached)
+    cache = {
+        "block_size": block_size,
+        "num_blocks": size.blocks,
+        "null_blocks": Setting(1, "vLLM keeps block 0 empty"),
+        "watermark": _watermark(flags),
+        "dtype": kv_dtype,
+        "prefix_caching": _given_or(flags, "enable-prefix-caching", is_on(flags, "enable-prefix-caching", True)),
+    }
+    return Engine(limits, cache, parallel, size.sum, problems, warnings)
+
+
+def _step_limits(flags: Flags, weights: Weights, target: Target, num_devices: int) -> dict[str, Setting]:
+    """``max_num_seqs``, ``max_num_batched_tokens``, ``max_model_len``, ``queue_order``: as vLLM settles them."""
+    usual = defaults.batch_defaults(flags.version, target.device, num_devices)
+    double = 2 if text(flags, "performance-mode", "balanced") == "throughput" else 1
+    longest = _max_model_len(flags, weights)
+    why = f"vLLM {flags.version}'s default for {usual.case} ({defaults.BATCH_SOURCE})"
+    why += ", doubled by --performance-mode throughput" if double == 2 else ""
+    tokens, seqs = whole(flags, "max-num-batched-tokens"), whole(flags, "max-num-seqs")
+    num_seqs = seqs or usual.seqs * double
+    if tokens is None:
+        num_tokens = usual.tokens * double
+        if not is_on(flags, "enable-chunked-prefill", True):
+            num_tokens = max(num_tokens, int(longest.value))
+        num_tokens = min(num_tokens, num_seqs * int(longest.value))
+    else:
+        num_tokens = tokens
+    if seqs is None:
+        num_seqs = min(num_seqs, num_tokens)
+    policy = text(flags, "scheduling-policy", "fcfs")
+    if policy not in ("fcfs", "priority"):
+        raise InputError(printable(f"--scheduling-policy: must be fcfs or priority (got {policy!r})"))
+    return {
+        "max_num_seqs": Setting(num_seqs, "--max-num-seqs" if seqs else why),
+        "max_num_batched_tokens": Setting(num_tokens, "--max-num-batched-tokens" if tokens else why),
+        "max_model_len": longest,
+        "queue_order": _given_or(flags, "scheduling-policy", policy),
+    }
+
+
+def _max_model_len(flags: Flags, weights: Weights) -> Setting:
+    asked, longest = length(flags), weights.spec.max_position_embeddings
+    if asked is None or asked == AUTO:
+        return Setting(longest, "the model's own longest context (config.json, max_position_embeddings)")
+    beyond = f"; the model's own is {longest:,}, and vLLM refuses more unless told otherwise" if asked > longest else ""
+    return Setting(asked, f"--max-model-len{beyond}")
+
+
+def _admitting(flags: Flags, limits: dict[str, Setting], cached: int) -> tuple[dict[str, Setting], tuple[str, ...]]:
+    """What limits admission alone (the step that sized the cache was the larger one), and what vLLM would say."""
+    limits, warnings = dict(limits), []
+    for flag, key in (("max-num-active-seqs", "max_num_seqs"), ("max-num-scheduled-tokens", "max_num_batched_tokens")):
+        number = whole(flags, flag)
+        if number is not None and number < int(limits[key].value):
+            limits[key] = Setting(number, f"--{flag}, below --{key.replace('_', '-')} {limits[key].value}")
+    longest = int(limits["max_model_len"].value)
+    if length(flags) == AUTO and cached < longest:
+        limits["max_model_len"] = Setting(cached, "--max-model-len auto: what the cache holds")
+    elif cached < longest:
+        warnings.append(
+            f"the cache of {cached:,} tokens is smaller than max_model_len {longest:,}: vLLM would refuse to start "
+            "unless --max-model-len is lowered, while simserve rejects only requests that do not fit"
+        )
+    return limits, tuple(warnings)
+
+
+def _kv_dtype(flags: Flags, weights: Weights) -> tuple[Setting, dict[str, str]]:
+    asked = text(flags, "kv-cache-dtype", "auto")
+    if asked == "auto":
+        return Setting(weights.activations, "--kv-cache-dtype auto: the activations' type"), {}
+    if asked in _KV_DTYPES:
+        return Setting(_KV_DTYPES[asked], f"--kv-cache-dtype {asked}"), {}
+    flag = printable(f"--kv-cache-dtype {asked[:40]}")
+    return Setting(weights.activations, "see above"), {flag: f"no such type here; {weights.activations} is taken"}
+
+
+def _block_size(flags: Flags, target: Target) -> Setting:
+    asked = whole(flags, "block-size")
+    if asked is not None:
+        return Setting(asked, "--block-size")
+    if target.is_cpu:
+        return Setting(defaults.CPU_BLOCK_SIZE, "vLLM's default on a CPU (platforms/cpu.py)")
+    return Setting(defaults.GPU_BLOCK_SIZE, f"vLLM's default on most GPUs ({defaults.CACHE_SOURCE})")
+
+
+def _watermark(flags: Flags) -> Setting:
+    asked = share(flags, "watermark", above_zero=False)
+    if asked is not None:
+        return Setting(asked, "--watermark")
+    return Setting(0.0, "vLLM keeps no blocks back at admission, but wants room for the whole prompt")
+
+
+def _given_or(flags: Flags, flag: str, value: str | bool) -> Setting:
+    off = flags.given.get(flag) is False
+    return Setting(value, f"--{'no-' * off}{flag}" if flag in flags.given else f"vLLM {flags.version}'s default")
