@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simserve.errors import ScenarioError
-from simserve.kv_cache import Allocator, ContiguousAllocator, PagedAllocator, SwapSpace
+from simserve.kv_cache import Allocator, ContiguousAllocator, PagedAllocator, PrefixCachingAllocator, SwapSpace
 from simserve.model_spec import ModelSpec, load_model_spec
 from simserve.scenario import (
     ContiguousCacheConfig,
@@ -69,6 +69,14 @@ def build_allocator(cache: KvCacheConfig, bytes_per_token: int, max_model_len: i
         )
     if isinstance(cache, ContiguousCacheConfig):
         return ContiguousAllocator(num_blocks * cache.block_size, cache.reserve, max_model_len)
+    if cache.prefix_caching:
+        return PrefixCachingAllocator(
+            num_blocks,
+            cache.block_size,
+            max_model_len=max_model_len,
+            watermark=cache.watermark,
+            null_blocks=cache.null_blocks,
+        )
     swap = SwapSpace(cache.swap.space // block_bytes, block_bytes) if cache.swap else None
     return PagedAllocator(
         num_blocks,
@@ -99,7 +107,13 @@ def _build_step_time(scenario: Scenario, spec: ModelSpec, calibration_draw: int 
         return ProfileStepTime(profile), profile.provenance.dtype
     if isinstance(config, OperatorsStepTimeConfig):
         tables = load_operators(scenario.base_dir / config.operators, spec, config.tensor_parallel)
-        step_time = OperatorStepTime(tables, spec, config.tensor_parallel, config.host_overhead_s)
+        if config.unequal_contexts and tables.skew is None:
+            raise ScenarioError(
+                f"step_time.unequal_contexts: must be left out or false where {config.operators} has no skew.csv "
+                "(got true)"
+            )
+        unequal = config.unequal_contexts is not False
+        step_time = OperatorStepTime(tables, spec, config.tensor_parallel, config.host_overhead_s, unequal)
         return step_time, tables.origin.dtype or "bf16"
     hardware = load_hardware(config.roofline)
     kv_dtype = scenario.engine.kv_cache.dtype

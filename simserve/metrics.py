@@ -91,6 +91,7 @@ def request_columns(requests: RequestRecords) -> dict[str, FloatColumn | IntColu
         "num_attempts": requests.num_attempts,
         "away_s": requests.away_ns / NS_PER_S,
         "num_computed_tokens": requests.num_computed_tokens,
+        "num_prefix_hit_tokens": requests.num_prefix_hit_tokens,
     }
 
 
@@ -139,6 +140,7 @@ def _abandoned_tokens(requests: RequestRecords, finished: Mask) -> int:
     """Tokens that were computed for answers that nobody got: the work of attempts that clients gave up."""
     table = requests.table
     useful = table.num_prompt_tokens + table.num_output_tokens - 1 + requests.num_recomputed_tokens
+    useful -= requests.num_prefix_hit_tokens
     return int((requests.num_computed_tokens - np.where(finished, useful, 0)).sum())
 
 
@@ -223,7 +225,11 @@ def _wasted_slot_share(spans: SpanIntegral, window_ns: FloatColumn) -> float:
 
 
 def _kv_cache(records: Records, spans: SpanIntegral, window_ns: FloatColumn) -> dict[str, int | float]:
-    """Time-weighted shares of the cache's capacity; there is no prefix cache, so nothing is ever hit."""
+    """Time-weighted shares of the cache's capacity, and what a prefix cache saved.
+
+    ``prefix_hit_rate`` is what vLLM's metric counts: of the prompt tokens of sequences admitted for the first time, the
+    share that was found. ``prefix_hit_tokens`` has what preempted ones found again too.
+    """
     capacity = max(1, records.capacity_tokens)
     used = np.maximum(spans.columns["kv_used_begin"], spans.columns["kv_used_end"])
 
@@ -237,5 +243,8 @@ def _kv_cache(records: Records, spans: SpanIntegral, window_ns: FloatColumn) -> 
         "mean_internal_fragmentation": mean("internal"),
         "mean_external_fragmentation": mean("external"),
         "peak_used": int(used.max(initial=0)) / capacity,
-        "prefix_hit_rate": 0.0,
+        "mean_cached_free": mean("cached_free"),
+        "prefix_hit_rate": records.num_found_tokens / max(1, records.num_looked_up_tokens),
+        "prefix_hit_tokens": records.num_prefix_hit_tokens,
+        "prefix_evictions": records.num_prefix_evictions,
     }

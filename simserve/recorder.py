@@ -66,6 +66,7 @@ class Recorder:
             requests.away_ns[i] += arrival.time_ns - self._left_ns.pop(i)
             requests.num_abandoned_tokens[i] += requests.num_emitted_tokens[i]
             requests.num_emitted_tokens[i] = requests.num_preemptions[i] = requests.num_recomputed_tokens[i] = 0
+            requests.num_prefix_hit_tokens[i] = 0
             requests.first_scheduled_ns[i] = requests.first_token_ns[i] = requests.last_token_ns[i] = NEVER
 
     def queued(self, seq: Sequence) -> None:
@@ -118,6 +119,8 @@ class Recorder:
         if seq.joined_clock >= 0:  # swapped in: it decodes at once
             self._gaps.resume(seq)
             self._occupied[seq.id][3] = now_ns
+        else:
+            self._count_hits(seq)
 
     def preempted(self, seq: Sequence, now_ns: int) -> None:
         """The sequence lost its slot and cache and waits again."""
@@ -197,7 +200,9 @@ class Recorder:
                 span.num_extrapolated_steps += stop - first
         span.num_waiting_end = len(self._pool.waiting)
         span.kv_used_end = used = self._pool.used_tokens
-        span.kv_reserved_unused_end, span.kv_internal_end = self._pool.allocator.waste(used, 0)
+        allocator = self._pool.allocator
+        span.kv_reserved_unused_end, span.kv_internal_end = allocator.waste(used, 0)
+        span.kv_cached_free_end = allocator.cached_free_tokens
 
     def end_span(self, now_ns: int) -> None:
         """The open row, if any, ends here, with the values of the last ``advance`` (before anything was released)."""
@@ -225,6 +230,7 @@ class Recorder:
         span.kv_used_begin = span.kv_used_end = used
         span.kv_reserved_unused_begin = span.kv_reserved_unused_end = reserved
         span.kv_internal_begin = span.kv_internal_end = internal
+        span.kv_cached_free_begin = span.kv_cached_free_end = pool.allocator.cached_free_tokens
         span.kv_external = pool.allocator.unusable_tokens(pool.waiting.head().request if num_waiting else None)
         return span
 
@@ -237,7 +243,8 @@ class Recorder:
     def _count_tokens(self, seq: Sequence) -> None:
         """What an attempt computed and emitted, once it is over."""
         requests, i = self._cells, seq.id
-        requests.num_computed_tokens[i] += seq.num_computed_tokens + seq.num_recomputed_tokens
+        num_computed = seq.num_computed_tokens + seq.num_recomputed_tokens - seq.num_prefix_hit_tokens
+        requests.num_computed_tokens[i] += num_computed
         self.records.num_recomputed_tokens += seq.num_recomputed_tokens
         if seq.arrival_ns != self._retried_ns.get(i, seq.arrival_ns):  # let go of after the next attempt was sent
             requests.num_abandoned_tokens[i] += seq.num_generated_tokens
@@ -245,6 +252,16 @@ class Recorder:
         requests.num_emitted_tokens[i] = seq.num_generated_tokens
         requests.num_preemptions[i] = seq.num_preemptions
         requests.num_recomputed_tokens[i] = seq.num_recomputed_tokens
+        requests.num_prefix_hit_tokens[i] = seq.num_prefix_hit_tokens
+
+    def _count_hits(self, seq: Sequence) -> None:
+        """What it was admitted with was found in the cache. As in vLLM's metric, the rate leaves sequences out
+        that come back from a preemption: they find what they left themselves."""
+        records, found = self.records, seq.num_computed_tokens
+        records.num_prefix_hit_tokens += found
+        if seq.num_preemptions == 0:
+            records.num_looked_up_tokens += seq.num_known_tokens
+            records.num_found_tokens += found
 
     def _count_present(self, now_ns: int, change: int) -> None:
         """∫ (waiting + running) dt, in integers (INV-8)."""

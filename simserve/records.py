@@ -54,6 +54,7 @@ class RequestRecords:
         "away_ns",
         "num_computed_tokens",
         "num_abandoned_tokens",
+        "num_prefix_hit_tokens",
     )
 
     table: RequestTable
@@ -70,6 +71,7 @@ class RequestRecords:
     away_ns: IntColumn = field(init=False)  # backing off between attempts
     num_computed_tokens: IntColumn = field(init=False)  # by all attempts: cached at their ends, and thrown away
     num_abandoned_tokens: IntColumn = field(init=False)  # emitted in attempts before the last
+    num_prefix_hit_tokens: IntColumn = field(init=False)  # found in the cache, at each admission, and not computed
     reject_reason: dict[int, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -98,6 +100,7 @@ class RequestCells:
     away_ns: memoryview
     num_computed_tokens: memoryview
     num_abandoned_tokens: memoryview
+    num_prefix_hit_tokens: memoryview
 
     def __init__(self, requests: RequestRecords) -> None:
         for name in ("status", "arrival_ns", *requests.TIMES, *requests.COUNTS):
@@ -148,6 +151,8 @@ class Span:
     kv_internal_begin: int = 0  # held, and never to be filled (over-declared, or the tail of a block)
     kv_internal_end: int = 0
     kv_external: int = 0  # free, in holes too small for the next request
+    kv_cached_free_begin: int = 0  # free, and found by a sequence that begins alike
+    kv_cached_free_end: int = 0
     num_extrapolated_steps: int = 0  # steps outside the step-time model's measured range
 
 
@@ -202,6 +207,10 @@ class Records:
     num_padding_tokens: int = 0  # prompt padding of static batches plus steps of finished members
     num_preemptions: int = 0
     num_recomputed_tokens: int = 0
+    num_prefix_hit_tokens: int = 0  # found in the cache at admissions, and not computed
+    num_looked_up_tokens: int = 0  # known tokens at first admissions
+    num_found_tokens: int = 0  # of them, those found in the cache
+    num_prefix_evictions: int = 0  # blocks that were taken while they could be found
     num_turned_away: int = 0  # answers 429, one request may get several
     num_timed_out_attempts: int = 0
     num_arrived: int = 0

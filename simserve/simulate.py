@@ -150,4 +150,5 @@ def run_engine(
     engine = Engine(Clients(table, clients), scheduler, step_time, Recorder(records, pool), options or EngineOptions())
     env.process(engine.run(env))
     env.run()
+    records.num_prefix_evictions = pool.allocator.num_evictions
     return records

@@ -20,7 +20,7 @@ DESIGN_KEYS = {
 }
 DESIGN_KV_KEYS = {
     *("capacity_tokens", "mean_used", "mean_reserved_unused", "mean_external_fragmentation"),
-    *("peak_used", "prefix_hit_rate"),
+    *("peak_used", "mean_cached_free", "prefix_hit_rate", "prefix_hit_tokens", "prefix_evictions"),
 }
 
 
@@ -173,7 +173,7 @@ def test_cache_shares_are_weighted_by_time():
     """A cache that fills linearly from 0 to 80 of 100 in one second and is then 40 full for three: mean 0.40."""
     records = records_of(Served(0, 0, 1, 4, 5), capacity_tokens=100)
     add_span(records, 0, 1, num_steps=1, kv_used_begin=0, kv_used_end=80, kv_reserved_unused_begin=40, kv_external=4)
-    add_span(records, 1, 4, num_steps=3, kv_used_begin=40, kv_internal_begin=8, kv_external=4)
+    add_span(records, 1, 4, num_steps=3, kv_used_begin=40, kv_internal_begin=8, kv_external=4, kv_cached_free_end=16)
     kv_cache = summarize(records)["kv_cache"]
     assert kv_cache == {
         "capacity_tokens": 100,
@@ -182,7 +182,10 @@ def test_cache_shares_are_weighted_by_time():
         "mean_internal_fragmentation": pytest.approx(0.06),
         "mean_external_fragmentation": pytest.approx(0.04),
         "peak_used": 0.8,
+        "mean_cached_free": pytest.approx(0.06),
         "prefix_hit_rate": 0.0,
+        "prefix_hit_tokens": 0,
+        "prefix_evictions": 0,
     }
 
 

@@ -59,10 +59,10 @@ class Arrivals:
             table.max_output_tokens,
             table.priority,
         )
-        made = [
-            Request(self._next_row + i, *values)
-            for i, values in enumerate(zip(*(column[rows].tolist() for column in columns), strict=True))
-        ]
+        values = [column[rows].tolist() for column in columns]
+        if table.content is not None:
+            values.append([table.content[self._next_row + i] for i in range(len(values[0]))])
+        made = [Request(self._next_row + i, *row) for i, row in enumerate(zip(*values, strict=True))]
         self._ahead.extend(made)
         self._next_row += len(made)
         return bool(made)

@@ -23,6 +23,9 @@ class Allocator(Protocol):
 
     capacity_tokens: int
     can_preempt: bool  # a running sequence may have to give its cache back
+    shared_tokens: int  # counted more than once in the sum of what sequences hold: references beyond a block's first
+    cached_free_tokens: int  # held by nobody, and a sequence that begins alike would find them
+    num_evictions: int  # blocks that were taken while they could be found
 
     def refusal(self, request: Request) -> str | None:
         """Why this request can never be held, even alone; None if it can."""
@@ -36,8 +39,14 @@ class Allocator(Protocol):
     def can_admit(self, seq: Sequence, spare_blocks: int = 0) -> bool:
         """Whether all known tokens of a waiting sequence fit now, with ``spare_blocks`` left for others."""
 
+    def num_cached_tokens(self, seq: Sequence) -> int:
+        """What a waiting sequence would find of its known tokens: whole blocks from the start, never the last token."""
+
     def allocate(self, seq: Sequence, num_tokens: int) -> None:
-        """Give the sequence room for ``num_tokens`` in all (the caller has checked that it fits)."""
+        """Give the sequence room for ``num_tokens`` in all (the caller has checked that it fits).
+
+        What an admitted sequence has computed before its first room is what it was told that it finds.
+        """
 
     def blocks_to_reach(self, seq: Sequence, num_tokens: int) -> int:
         """Blocks that ``allocate(seq, num_tokens)`` would take from the free ones."""
@@ -58,7 +67,7 @@ class Allocator(Protocol):
         """All growing sequences grow by ``num_steps`` tokens."""
 
     def free(self, seq: Sequence) -> None:
-        """Take back everything the sequence holds."""
+        """Take back everything the sequence holds; what it has computed may be found again."""
 
     def swap_out(self, seq: Sequence) -> int:
         """Move the sequence's cache out; the bytes moved, or 0 if there is no room for it (nothing happens then)."""

@@ -19,6 +19,9 @@ class ContiguousAllocator:
     """
 
     can_preempt = False
+    shared_tokens = 0
+    cached_free_tokens = 0
+    num_evictions = 0
 
     def __init__(self, capacity_tokens: int, reserve: Reserve, max_model_len: int) -> None:
         self.capacity_tokens = capacity_tokens
@@ -67,6 +70,10 @@ class ContiguousAllocator:
         """Whether some hole is large enough for the reservation."""
         need = self.declared_tokens(seq.request)
         return any(size >= need for size in self._hole_sizes)
+
+    def num_cached_tokens(self, seq: Sequence) -> int:
+        """Nothing is found: a range that is given back is empty."""
+        return 0
 
     def blocks_to_reach(self, seq: Sequence, num_tokens: int) -> int:
         """Nothing once admitted: the range was reserved for the whole life."""

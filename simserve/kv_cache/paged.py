@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, MutableSequence
 from dataclasses import dataclass
 
 from simserve.kv_cache.allocator import Waste
@@ -25,6 +26,9 @@ class PagedAllocator:
     """
 
     can_preempt = True
+    shared_tokens = 0
+    cached_free_tokens = 0
+    num_evictions = 0
 
     def __init__(
         self,
@@ -46,9 +50,9 @@ class PagedAllocator:
         self._swapped: dict[int, int] = {}
         self._free: list[int] = []  # given back
         self._fresh = range(null_blocks, num_blocks)  # never handed out: a list of a large cache would fill memory
-        self._tables: dict[int, list[int]] = {}
+        self._tables: dict[int, MutableSequence[int]] = {}
         self._extra_refs: dict[int, int] = {}  # block -> tables that hold it, beyond the first
-        self._phases: list[dict[int, list[int]]] = [{} for _ in range(block_size)]
+        self._phases: list[dict[int, MutableSequence[int]]] = [{} for _ in range(block_size)]
         self._phase_of: dict[int, int] = {}
         self._clock = 0
 
@@ -88,6 +92,10 @@ class PagedAllocator:
     def can_admit(self, seq: Sequence, spare_blocks: int = 0) -> bool:
         """Whether all known tokens fit and the watermark stays free."""
         return self._blocks(seq.num_known_tokens) + spare_blocks <= self.num_free_blocks - self.watermark_blocks
+
+    def num_cached_tokens(self, seq: Sequence) -> int:
+        """Nothing is found: a block that is given back is empty."""
+        return 0
 
     def blocks_to_reach(self, seq: Sequence, num_tokens: int) -> int:
         """Blocks that the sequence lacks for ``num_tokens``."""
@@ -196,7 +204,7 @@ class PagedAllocator:
     def _blocks(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)
 
-    def _take(self, table: list[int], num_blocks: int) -> None:
+    def _take(self, table: MutableSequence[int], num_blocks: int) -> None:
         if num_blocks == 1 and self._free:
             table.append(self._free.pop())
         elif num_blocks > 0:
@@ -208,7 +216,7 @@ class PagedAllocator:
             del self._free[kept:]
             self._fresh = self._fresh[num_fresh:]
 
-    def _release(self, blocks: list[int]) -> None:
+    def _release(self, blocks: Iterable[int]) -> None:
         if not self._extra_refs:
             self._free.extend(blocks)
             return

@@ -51,6 +51,11 @@ class PagedCacheConfig(CacheCapacity):
         0.01, ge=0, lt=1, description="share of the blocks that admission leaves free, so that running sequences grow"
     )
     null_blocks: int = Field(0, ge=0, description="blocks of num_blocks that hold nothing (vLLM v1 keeps one)")
+    prefix_caching: bool = Field(
+        False,
+        description="full blocks keep what they hold after they are given back, and requests that begin alike do not "
+        "compute it again (which prompts do, a trace with prompt contents says)",
+    )
     preemption: Literal["recompute", "swap"] = Field(
         "recompute", description="out of blocks: drop a sequence's cache and compute it again, or move it out and back"
     )
@@ -62,6 +67,8 @@ class PagedCacheConfig(CacheCapacity):
             raise ValueError("preemption: swap needs swap: {space: 4GiB, bandwidth_bytes_per_s: …}")
         if self.preemption != "swap" and self.swap is not None:
             raise ValueError("swap: is used by preemption: swap only (got preemption: recompute)")
+        if self.prefix_caching and self.preemption == "swap":
+            raise ValueError("prefix_caching works with preemption: recompute only (got swap)")
         if self.num_blocks is not None and self.null_blocks >= self.num_blocks:
             raise ValueError(f"null_blocks must be < num_blocks (got {self.null_blocks} of {self.num_blocks})")
         return self
@@ -113,6 +120,14 @@ class StaticEngineConfig(EngineLimits):
     max_wait_s: float | None = Field(
         None, ge=0, le=MAX_SECONDS, description="start a partial group after so long; null: wait for a full group"
     )
+
+    @model_validator(mode="after")
+    def _computes_whole_prompts(self) -> Self:
+        if isinstance(self.kv_cache, PagedCacheConfig) and self.kv_cache.prefix_caching:
+            raise ValueError(
+                "kv_cache.prefix_caching works with policy: continuous or chunked only (got static, which pads prompts)"
+            )
+        return self
 
     @model_validator(mode="after")
     def _a_group_can_gather(self) -> Self:

@@ -157,11 +157,12 @@ class ChunkedScheduler:
                 moved += num_bytes
                 budget -= 1
             else:
-                chunk = min(head.num_known_tokens, budget)
-                seq = pool.admit(chunk)
+                cached = pool.allocator.num_cached_tokens(head)
+                chunk = min(head.num_known_tokens - cached, budget)
+                seq = pool.admit(chunk, cached)
                 prefills.append((seq, chunk))
                 budget -= chunk
-                if chunk < seq.num_known_tokens:
+                if chunk < seq.num_uncomputed_tokens:
                     self._partial = seq
             admitted.append(seq)
         return moved

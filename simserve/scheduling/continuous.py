@@ -23,7 +23,7 @@ class ContinuousScheduler:
         admitted, prefills, moved = self._admit() if self.pool.waiting else ([], [], 0)
         if prefills:
             self._decoding = None
-            chunks = tuple(Chunk(tokens, 0) for _, tokens in prefills)
+            chunks = tuple(Chunk(tokens, seq.num_computed_tokens) for seq, tokens in prefills)
             return Batch(chunks, prefills=tuple(prefills), admitted=tuple(admitted), transfer_bytes=moved)
         return self._decode(admitted, moved)
 
@@ -71,11 +71,12 @@ class ContinuousScheduler:
                 seq, num_bytes = pool.admit_swapped(head.num_computed_tokens)
                 moved += num_bytes
             else:
-                tokens = head.num_known_tokens
+                cached = pool.allocator.num_cached_tokens(head)
+                tokens = head.num_known_tokens - cached
                 if tokens > budget or not pool.allocator.can_admit(head):
                     break
                 budget -= tokens
-                seq = pool.admit(tokens)
+                seq = pool.admit(tokens, cached)
                 prefills.append((seq, tokens))
             admitted.append(seq)
         return admitted, prefills, moved

@@ -33,8 +33,8 @@ class Pool:
 
     @property
     def used_tokens(self) -> int:
-        """Tokens in the cache."""
-        return self.cohort.context_tokens + self.other_tokens
+        """Tokens in the cache, those that sequences share counted once."""
+        return self.cohort.context_tokens + self.other_tokens - self.allocator.shared_tokens
 
     @property
     def has_free_slot(self) -> bool:
@@ -67,10 +67,14 @@ class Pool:
         self.allocator.start_growth(seq, room_tokens)
         return seq, moved
 
-    def admit(self, num_tokens: int) -> Sequence:
-        """Let the head of the queue run, with room for its first ``num_tokens``."""
+    def admit(self, num_tokens: int, num_cached_tokens: int = 0) -> Sequence:
+        """Let the head of the queue run, with room for ``num_tokens`` beyond those that it finds in the cache."""
         seq = self._next()
-        self.allocator.allocate(seq, num_tokens)
+        if num_cached_tokens:
+            seq.num_computed_tokens = num_cached_tokens
+            seq.num_prefix_hit_tokens += num_cached_tokens
+            self.other_tokens += num_cached_tokens
+        self.allocator.allocate(seq, num_cached_tokens + num_tokens)
         return seq
 
     def start_decoding(self, seq: Sequence) -> None:
@@ -86,6 +90,7 @@ class Pool:
             self.allocator.grow(num_steps - 1)  # the first step's blocks were handed out when it was decided
             return []
         for seq, tokens in batch.prefills:
+            self.other_tokens -= seq.num_computed_tokens  # what it found in the cache
             seq.num_computed_tokens += tokens
             self.start_decoding(seq)
         return [seq for seq, _ in batch.prefills]
