@@ -20,6 +20,7 @@ __all__ = [
     "render_knee",
     "render_report",
     "render_sweep",
+    "render_validation",
     "report_on_profile",
 ]
 
@@ -109,3 +110,17 @@ def render_capacity(document: Mapping[str, Any], manifest: Mapping[str, Any], pa
     from simserve.report.capacity_page import write_capacity_page
 
     write_capacity_page(document, manifest, path)
+
+
+def render_validation(
+    document: Mapping[str, Any], curves: Mapping[str, Any], manifest: Mapping[str, Any], path: Path
+) -> None:
+    """Write the page of a validation to ``path``: errors with the noise of the real engine, both sides' curves, what
+    was known beforehand. ``document`` is what ``validation.json`` holds, ``curves`` what its charts draw.
+
+    Raises:
+        OutputError: the file cannot be written.
+    """
+    from simserve.report.validate_page import write_validation_page
+
+    write_validation_page(document, curves, manifest, path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
 
 from simserve.scenario.choice import Choice
 from simserve.scenario.engine_models import Dtype
@@ -20,13 +20,26 @@ class ProfileStepTimeConfig(Strict):
     attention: str | None = Field(None, min_length=1, description="refuse a profile of another attention kernel")
 
 
+def _named_folder(value: object) -> object:
+    if value is None or value == "":
+        got = "null" if value is None else "empty text"
+        raise ValueError(f"must name the folder of the tables (got {got}); give it by --set step_time.operators=DIR")
+    return value
+
+
 class OperatorsStepTimeConfig(Strict):
     """Step times summed from operators that a profiler measured (LLMServingSim's or Vidur's tables)."""
 
-    operators: str = Field(min_length=1, description="the folder of the tables")
+    operators: Annotated[str, BeforeValidator(_named_folder), WithJsonSchema({"type": ["string", "null"]})] = Field(
+        description="the folder of the tables, relative to this file; or give it by --set step_time.operators=DIR"
+    )
     tensor_parallel: int = Field(1, ge=1, le=1024, description="GPUs that share each layer: which tables to take")
     host_overhead_s: float = Field(
         0.0, ge=0, le=3600, allow_inf_nan=False, description="the engine's own work per step, seconds; comes on top"
+    )
+    unequal_contexts: bool | None = Field(
+        None,
+        description="whether decodes of a step wait for the longest of them as skew.csv says; by default where it is",
     )
 
 

@@ -1,0 +1,157 @@
+"""What the page of a validation says, before any HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from simserve.report.content import Section, flat
+from simserve.report.figure import Table
+from simserve.report.headline import Badge
+from simserve.report.style import VariantStyle, variant_styles
+from simserve.report.validate_charts import SIDES, error_figure, latency_figures, over_time_figures
+from simserve.report.validate_words import error_rows, label, steps_text, summary_text
+from simserve.report.words import joined, plural
+
+Document = Mapping[str, Any]
+HEAD = ("", "measured", "predicted", "error", "noise", "in words")
+MAX_MEMBERS = 24  # of a step, listed
+
+
+@dataclass(frozen=True)
+class ValidationContent:
+    """The whole page."""
+
+    name: str
+    headline: str
+    badges: list[Badge]
+    facts: list[tuple[str, str]]
+    styles: list[VariantStyle]
+    errors: Table
+    sections: list[Section]
+    provenance: list[tuple[str, str]]
+    manifest: list[tuple[str, str]]
+
+
+def validation_content(document: Document, curves: Mapping[str, Any], manifest: Mapping[str, Any]) -> ValidationContent:
+    """Everything that the template prints, in its order."""
+    entries, limit = _entries(document), _limit(document)
+    leaves = list(flat(manifest))
+    return ValidationContent(
+        name=str(document["scenario"]),
+        headline=summary_text(document),
+        badges=list(_badges(document, manifest)),
+        facts=list(_facts(document)),
+        styles=variant_styles(SIDES),
+        errors=Table(HEAD, tuple(error_rows(entries, limit))),
+        sections=list(_sections(document, curves, entries, limit)),
+        provenance=[(name, text) for name, text in leaves if "." not in name],
+        manifest=[(name, text) for name, text in leaves if "." in name],
+    )
+
+
+def _entries(document: Document) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in document["metrics"].items():
+        found |= {name: value} if "error" in value else {f"{name}.{leaf}": one for leaf, one in value.items()}
+    return found
+
+
+def _limit(document: Document) -> float | None:
+    return document["limit"]["max_error"] if document.get("limit") else None
+
+
+def _badges(document: Document, manifest: Mapping[str, Any]) -> Iterator[Badge]:
+    limit = document.get("limit")
+    if limit and limit["exceeding"]:
+        names = [label(name) for name in limit["exceeding"]]
+        more = f" and {len(names) - 6} more" if len(names) > 6 else ""
+        listed = ", ".join(names[:6]) + more
+        yield Badge("over the limit", f"Beyond {100 * limit['max_error']:.3g} % and beyond the noise: {listed}.")
+    if not manifest.get("step_time", {}).get("calibrated", True):
+        yield Badge("uncalibrated", "Step times were not measured but estimated: the errors are of the estimate.")
+    steps = document["steps"]
+    if steps is not None and steps["first_difference"] is not None:
+        yield Badge("other steps", steps_text(steps))
+    made = [note for note in document["notes"] if "was made with" in note]
+    if made:
+        yield Badge(
+            "other settings", f"{plural(len(made), 'setting')} of the run and of the scenario differ; see the notes."
+        )
+
+
+def _facts(document: Document) -> Iterator[tuple[str, str]]:
+    engine = document["engine"]
+    yield "measured on", f"{engine['name']} ({engine['kind']})"
+    yield "runs", ", ".join(engine["runs"])
+    known = document["known_beforehand"]
+    if known:
+        yield "step times", known[0].removeprefix("step times: ")
+
+
+def _sections(
+    document: Document, curves: Mapping[str, Any], entries: Mapping[str, Any], limit: float | None
+) -> Iterator[Section]:
+    styles = variant_styles(SIDES)
+    errors = error_figure(entries, limit)
+    if errors:
+        yield Section("errors", "Errors against noise", _INTRO["errors"], (errors,))
+    latencies = tuple(latency_figures(curves, entries, styles))
+    yield Section("latency", "Latency, both overlaid", _INTRO["latency"], latencies, legend="variants")
+    time = tuple(over_time_figures(curves, styles))
+    yield Section("time", "Over time", _INTRO["time"], time, legend="variants")
+    if document["steps"] is not None:
+        yield _steps(document["steps"])
+    yield Section("known", "Known beforehand", _INTRO["known"], notes=tuple(document["known_beforehand"]))
+    if document["notes"]:
+        yield Section("notes", "Notes", _INTRO["notes"], notes=tuple(document["notes"]))
+
+
+def _steps(steps: Mapping[str, Any]) -> Section:
+    first = steps["first_difference"]
+    table = None
+    if first is not None:
+        sides = [first[side] for side in SIDES]
+        rows = [("step", *(f"{first['step']:,}" if side else "had ended" for side in sides))]
+        rows += [(name, *(_state(side, key) for side in sides)) for key, name in _STATE.items()]
+        table = Table(("", *SIDES), tuple(rows))
+    return Section("steps", "Steps", f"{steps_text(steps)} {_INTRO['steps']}", table=table)
+
+
+def _state(side: Mapping[str, Any] | None, key: str) -> str:
+    """One side's part of a step, in words."""
+    if side is None or side[key] is None:
+        return "–"
+    value = side[key]
+    if not isinstance(value, list):
+        return f"{value:,}"
+    texts = [_member(one) for one in value]
+    more = f" and {len(texts) - MAX_MEMBERS} more" if len(texts) > MAX_MEMBERS else ""
+    return joined(texts) if texts and not more else ", ".join(texts[:MAX_MEMBERS]) + more or "nobody"
+
+
+def _member(one: Any) -> str:  # noqa: ANN401 - of JSON
+    if not isinstance(one, Mapping):
+        return str(one)
+    new = f"{one['num_new_tokens']} tokens " if "num_new_tokens" in one else ""
+    return f"{one['id']} ({new}over {one['num_context_tokens']})"
+
+
+_STATE = {
+    "prefills": "prefills: request (new tokens over cached ones)",
+    "decodes": "decodes: request (over cached tokens)",
+    "admitted": "admitted",
+    "preempted": "preempted",
+    "num_batched_tokens": "tokens in the step",
+    "free_blocks": "free blocks",
+}
+_INTRO = {
+    "errors": "Marks are errors; the grey bar behind one is how much the real engine differs from itself.",
+    "latency": "Which share of the requests was served at least that fast, as measured and as predicted.",
+    "time": "Both from the first arrival on. Tokens after a request's first are taken as evenly spread up to its last.",
+    "steps": "A composition is who prefills and who decodes, over how many cached tokens, who was admitted and "
+    "preempted, and how many blocks are free. Requests come to both at the same step, so no clock takes part.",
+    "known": "What the prediction was made from. None of it came out of the run, but what is said to be recorded.",
+    "notes": "What a reader of the figures must know.",
+}
