@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from simserve.errors import TraceError
@@ -60,8 +61,12 @@ def test_the_public_files_have_their_known_figures(
 
 def test_nanoseconds_since_1970_are_exact(tmp_path: Path) -> None:
     """1,700,000,000,123,456,789 ns needs 61 bits, a float has 53."""
-    begin = 1_700_000_000_123_456_789
-    assert read(tmp_path, *(ROW | {"arrival_time_ns": begin + i} for i in (2, 0, 1))).arrival_ns.tolist() == [0, 1, 2]
+    rows = [ROW | {"arrival_time_ns": 1_700_000_000_123_456_789 + i} for i in (2, 0, 1)]
+    assert read(tmp_path, *rows).arrival_ns.tolist() == [0, 1, 2]
+    pd.DataFrame(rows).to_parquet(tmp_path / "t.parquet")
+    trace = read_trace(tmp_path / "t.parquet")
+    assert trace.arrival_ns.tolist() == [0, 1, 2]
+    assert chains(trace) == [[0, 1]] * 3
 
 
 def test_blocks_of_16_tokens_are_equal_only_after_equal_beginnings(tmp_path: Path) -> None:

@@ -84,6 +84,16 @@ def test_milliseconds_since_1970_keep_their_nanoseconds(tmp_path: Path) -> None:
     assert read_trace(tmp_path / "t.jsonl").arrival_ns.tolist() == [0, 2]
 
 
+def test_what_was_read_is_kept_for_all_who_replay_it(tmp_path: Path) -> None:
+    """Reading again gives the same object, so nobody may write into it."""
+    trace = read(tmp_path, ROW)
+    assert read_trace(tmp_path / "t.jsonl") is trace
+    assert trace.content is not None
+    for column in (trace.arrival_ns, trace.num_prompt_tokens, trace.content.ids, trace.content.offsets):
+        with pytest.raises(ValueError, match="read-only"):
+            column[0] = 1
+
+
 def test_the_same_hash_after_another_prefix_is_another_block(tmp_path: Path) -> None:
     """Some tools hash a block alone, others with all before it: whichever, only equal beginnings are equal."""
     trace = read(tmp_path, ROW, ROW | {"hash_ids": [6, 8, 9]}, ROW | {"hash_ids": [7, 8, 1], "output_length": 9})
@@ -128,6 +138,7 @@ def test_without_prompt_lengths_the_blocks_say_the_most(tmp_path: Path) -> None:
         trace = read(tmp_path, *rows)
         assert trace.num_prompt_tokens.tolist() == expected
         assert f"t.jsonl: {said} without input_length: taken as whole blocks of 512 tokens" in trace.notes
+        assert not any("without input_length and" in note for note in trace.notes)
 
 
 def test_without_hashes_nothing_is_known_of_the_prompts(tmp_path: Path) -> None:

@@ -55,10 +55,13 @@ def test_every_form_holds_the_same_requests(tmp_path: Path, rows: list[tuple[int
 
 
 def test_seconds_since_1970_keep_their_nanoseconds(tmp_path: Path) -> None:
-    """A float cannot hold 1,700,000,000.123456789; the digits are read as digits, also from JSON."""
+    """A float cannot hold 1,700,000,000.123456789, nor 90,000,000.123456789; the digits are read as digits, also from
+    JSON."""
     stamps = ["1700000000.123456789", "1700000000.12345679", "1.700000001e9"]
     expected = [0, 1, 876_543_211]
     assert read(tmp_path, f"{HEADER}\n" + "".join(f"{s},1,1\n" for s in stamps)).arrival_ns.tolist() == expected
+    months = [f"90000000.{digits}" for digits in ("123456789", "123456790")]
+    assert read(tmp_path, f"{HEADER}\n" + "".join(f"{s},1,1\n" for s in months)).arrival_ns.tolist() == [0, 1]
     lines = (f'{{"arrival_s": {s}, "num_prompt_tokens": 1, "num_output_tokens": 1}}\n' for s in stamps)
     assert read(tmp_path, "".join(lines), "own.jsonl").arrival_ns.tolist() == expected
 

@@ -53,7 +53,7 @@ def interned(lists: Lists) -> Nodes:
     previous, previous_row, num_nodes = ids[:0], b"", 0
     for i in sorted(range(len(rows)), key=rows.__getitem__):
         current = ids[offsets[i] : offsets[i + 1]]
-        shared = min(_common_bytes(previous_row, rows[i]) // lists.node_bytes, len(previous), len(current))
+        shared = _common_bytes(previous_row, rows[i]) // lists.node_bytes
         current[:shared] = previous[:shared]
         current[shared:] = np.arange(num_nodes, num_nodes + len(current) - shared)
         num_nodes += len(current) - shared
