@@ -113,9 +113,21 @@ def write_vidur(folder: Path, device: Device = DEVICE, tensor_parallel: int = 2,
     return folder
 
 
-def step_time(folder: Path, tensor_parallel: int = 1, host_overhead_s: float = 0.0) -> OperatorStepTime:
+def write_skew(folder: Path, alphas: Mapping[tuple[int, int, int], float]) -> Path:
+    """``skew.csv`` beside the other tables, by (decodes, new tokens, context): decodes that take 100 µs at their mean
+    context and 200 at the longest take 100 (1 + alpha); returns ``folder``."""
+    shape = ("n", "pc", "kp", "t_mean_us", "t_max_us", "t_skew_us", "alpha")
+    rows = ((*cell, 100, 200, 100 * (1 + alpha), alpha) for cell, alpha in alphas.items())
+    _write(folder / "tp1" / "skew.csv", shape, rows)
+    return folder
+
+
+def step_time(
+    folder: Path, tensor_parallel: int = 1, host_overhead_s: float = 0.0, unequal_contexts: bool = True
+) -> OperatorStepTime:
     """The model over a folder's tables."""
-    return OperatorStepTime(load_operators(folder, SPEC, tensor_parallel), SPEC, tensor_parallel, host_overhead_s)
+    tables = load_operators(folder, SPEC, tensor_parallel)
+    return OperatorStepTime(tables, SPEC, tensor_parallel, host_overhead_s, unequal_contexts)
 
 
 def _write(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from pathlib import Path
 
 import pandas as pd
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from simserve.errors import ProfileError
 from simserve.step_time.operators import load_operators
-from simserve.step_time.operators.skew import SkewTable, fit_skew, read_skew
+from simserve.step_time.operators.skew import SkewTable, _Nearest, fit_skew, read_skew
 from tests.operator_builders import SPEC, write_llmservingsim
 
 COLUMNS = ("n", "pc", "kp", "t_mean_us", "t_max_us", "t_skew_us", "alpha")
@@ -32,6 +33,22 @@ def test_alpha_is_what_the_rows_say() -> None:
     assert table.alpha(512) == pytest.approx(0.05)
     assert table.alpha(4, 64, 512) == pytest.approx(0.6)
     assert table.alpha(4, 2000, 0) == pytest.approx(0.6)  # of the only prefill measured
+
+
+def test_of_a_table_with_holes_the_nearest_measured() -> None:
+    """64 tokens were timed over 512 cached ones alone: over none, that share and not that of other tokens, nor zero."""
+    table = fit_skew(rows((4, 64, 512, 100, 200, 160), (4, 16, 0, 100, 200, 130)))
+    assert table.alpha(4, 64, 0) == table.alpha(4, 40, 9000) == pytest.approx(0.6)
+    assert table.alpha(4, 16, 512) == table.alpha(4, 1, 0) == pytest.approx(0.3)
+
+
+@given(st.lists(st.integers(0, 5000), min_size=1, max_size=8, unique=True), st.floats(0, 10_000))
+def test_nearest_in_ratio(known: list[int], value: float) -> None:
+    """Against the definition: no other measured value is nearer, with 16 added to both."""
+    found = _Nearest(known).to(value)
+    assert found in known
+    off = [abs(math.log((each + 16) / (value + 16))) for each in known]
+    assert abs(math.log((found + 16) / (value + 16))) == pytest.approx(min(off), abs=1e-12)
 
 
 def test_rows_that_say_nothing_weigh_nothing() -> None:

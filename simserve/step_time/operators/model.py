@@ -20,7 +20,8 @@ class OperatorStepTime:
     """How long a step takes by operator tables.
 
     - Operators over tokens and over sequences see the step's totals, one row per sequence.
-    - Decodes attend as so many of their mean context would.
+    - Decodes attend as so many of their mean context would, and where the tables say what unequal contexts cost
+      (``skew``), a measured share of the way to so many of the longest; ``unequal_contexts=False`` leaves that out.
     - The prefills of a step, n_i new tokens over c_i cached ones, attend as one chunk of Q = Σ n_i tokens does over
       the context C at which it attends to as many (query, key) pairs: Q·C + Q²/2 = Σ (n_i·c_i + n_i²/2). No table has
       such steps, but a chunk does exactly the work of its parts, each over those before it, so measured chunks tell how
@@ -34,9 +35,16 @@ class OperatorStepTime:
     """
 
     def __init__(
-        self, tables: OperatorTables, model: ModelSpec, tensor_parallel: int = 1, host_overhead_s: float = 0.0
+        self,
+        tables: OperatorTables,
+        model: ModelSpec,
+        tensor_parallel: int = 1,
+        host_overhead_s: float = 0.0,
+        unequal_contexts: bool = True,
     ) -> None:
         self._tables = tables
+        self._skew = tables.skew if unequal_contexts else None
+        self.needs_max_decode_context = self._skew is not None
         self._num_layers = model.num_layers
         self._host_overhead_s = host_overhead_s
         self._attention: AttentionTables = tables.attention
@@ -67,9 +75,22 @@ class OperatorStepTime:
         return found
 
     def _attention_ramp(self, batch: Batch, step: int) -> Ramp:
-        """One layer's attention, decodes at their mean context."""
+        """One layer's attention. The share of the longest context is that of the decision's first step throughout, so
+        that a blend of two ramps is a ramp."""
         mean = batch.decode_context_tokens / batch.num_decodes + step if batch.num_decodes else 0.0
-        return self._attention_over(batch, step, mean)
+        at_mean = self._attention_over(batch, step, mean)
+        longest = batch.max_decode_context + step
+        if self._skew is None or not batch.num_decodes or longest <= mean:
+            return at_mean
+        num_tokens, context, _ = packed(batch) if batch.chunks else (0, 0.0, 0.0)
+        alpha = self._skew.alpha(batch.num_decodes, num_tokens, context)
+        at_longest = self._attention_over(batch, step, longest)
+        return Ramp(
+            at_mean.first_s + alpha * (at_longest.first_s - at_mean.first_s),
+            at_mean.slope_s + alpha * (at_longest.slope_s - at_mean.slope_s),
+            min(at_mean.num_steps, at_longest.num_steps),
+            at_mean.extrapolated or at_longest.extrapolated,
+        )
 
     def _attention_over(self, batch: Batch, step: int, decode_context: float) -> Ramp:
         """One layer's attention, every decode over ``decode_context`` cached tokens at this step."""
@@ -98,8 +119,8 @@ class OperatorStepTime:
         note = (
             f"operators of one layer measured{when} on {origin.device} by {origin.profiler}, summed over the "
             f"{model.num_layers} layers of {model.name}; {origin.missing} are not in them; decodes attend as at their "
-            "mean context, several prefills of a step as one chunk of as many tokens and pairs; host overhead "
-            f"{host_ms:g} ms a step, as the scenario declares"
+            f"mean context{self._beyond_mean()}, several prefills of a step as one chunk of as many tokens and pairs; "
+            f"host overhead {host_ms:g} ms a step, as the scenario declares"
         )
         return StepTimeSource(
             name=f"{model.name}-{'-'.join(origin.device.lower().split())}-tp{tensor_parallel}-operators",
@@ -111,6 +132,11 @@ class OperatorStepTime:
             points=tuple(self._points()),
             digest=origin.digest,
         )
+
+    def _beyond_mean(self) -> str:
+        if self._skew is not None:
+            return " and a measured share of what the longest costs beyond it"
+        return ", what the longest costs beyond it left out as the scenario declares" if self._tables.skew else ""
 
     def _points(self) -> Iterator[MeasuredPoint]:
         """Steps at measured attention shapes, for the chart; of a fine grid some rows and contexts."""

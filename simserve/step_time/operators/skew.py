@@ -11,8 +11,9 @@ alpha also depends on its tokens and their context: 5.0 % and 4.7 %, against 8.4
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,15 +36,18 @@ class SkewTable:
 
     def __init__(self, alphas: Mapping[Cell, Mapping[int, float]]) -> None:
         self._alphas = {cell: (sorted(found), [found[n] for n in sorted(found)]) for cell, found in alphas.items()}
-        self._tokens = sorted({tokens for tokens, _ in alphas if tokens})
-        self._contexts = sorted({context for tokens, context in alphas if tokens})
+        self._tokens = _Nearest({tokens for tokens, _ in alphas if tokens})
+        self._contexts = {
+            known: _Nearest({c for tokens, c in alphas if tokens == known}) for known in self._tokens.known
+        }
 
     def alpha(self, num_decodes: int, num_new_tokens: int = 0, context: float = 0.0) -> float:
         """The share for so many decodes beside a prefill of ``num_new_tokens`` over ``context`` (none: 0): linear in
         the logarithm of decodes, held at the ends; of the prefill measured that is nearest in ratio."""
         cell = (0, 0)
-        if num_new_tokens and self._tokens:
-            cell = _nearest(self._tokens, num_new_tokens), _nearest(self._contexts, max(0.0, context))
+        if num_new_tokens and self._tokens.known:
+            tokens = self._tokens.to(num_new_tokens)
+            cell = tokens, self._contexts[tokens].to(max(0.0, context))
         counts, alphas = self._alphas.get(cell, ([1], [0.0]))
         i = bisect_right(counts, num_decodes) - 1
         if i < 0 or i + 1 == len(counts):
@@ -78,6 +82,12 @@ def _weighted_median(values: Values, weights: Values) -> float:
     return float(values[order][np.searchsorted(total, total[-1] / 2)])
 
 
-def _nearest(axis: Sequence[int], value: float) -> int:
+class _Nearest:
     """The measured value nearest in ratio, with 16 added so that zero has one."""
-    return min(axis, key=lambda known: abs(math.log((known + 16) / (value + 16))))
+
+    def __init__(self, known: Iterable[int]) -> None:
+        self.known = sorted(known)
+        self._borders = [math.sqrt((a + 16) * (b + 16)) - 16 for a, b in pairwise(self.known)]
+
+    def to(self, value: float) -> int:
+        return self.known[bisect_left(self._borders, value)]
