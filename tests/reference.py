@@ -9,9 +9,10 @@ anchor + round(1e9 · span)), and the delays of a ``RetryPolicy``.
 from __future__ import annotations
 
 from simserve.clients.plan import OPEN_LOOP, ClientPlan
-from simserve.request import Batch, Chunk, Request, RequestTable
+from simserve.request import Batch, Chunk, RequestTable
 from simserve.step_time.stretch import NS_PER_S, StepTime, Stretch
-from tests.reference_cache import BlockCounter, CellRow
+from tests.reference_blocks import BlockList
+from tests.reference_cache import CellRow
 from tests.reference_clients import Ask, ReferenceClients
 from tests.reference_types import NEVER, Plan, Seq, Settings, Step, Work
 
@@ -28,7 +29,7 @@ class Reference:
         self.waiting: list[Seq] = []
         self.running: list[Seq] = []  # in the order of their (last) admission
         self.steps: list[Step] = []
-        self.paged = BlockCounter(settings.num_blocks, settings.block_size, settings.watermark, settings.null_blocks)
+        self.paged = BlockList(settings)
         self.row = CellRow(settings.num_blocks * settings.block_size)
         self.swapped_bytes = 0
         self.now = 0
@@ -56,9 +57,8 @@ class Reference:
                 continue
             repeats = stretch is not None and previous is not None and self.same_decision(previous, plan)
             if not repeats:
-                lead_s = plan.transfer_bytes / self.s.swap_bytes_per_s
-                batch = Batch(plan.chunks, plan.num_decodes, plan.decode_context, transfer_bytes=plan.transfer_bytes)
-                stretch, anchor, k = Stretch(self.step_time, batch, lead_s), self.now, 0
+                lead_s = plan.batch.transfer_bytes / self.s.swap_bytes_per_s
+                stretch, anchor, k = Stretch(self.step_time, plan.batch, lead_s), self.now, 0
             assert stretch is not None
             k += 1
             self.record(plan, anchor + stretch.end_ns(k), repeats)
@@ -69,7 +69,7 @@ class Reference:
             return False
         shape = [(w.seq_id, w.num_new, w.is_prefill) for w in plan.works]
         if self.s.policy == "static":  # the rows stay though members finish
-            return not before.chunks and not plan.chunks
+            return not before.batch.chunks and not plan.batch.chunks
         return shape == [(w.seq_id, w.num_new, w.is_prefill) for w in before.works]
 
     def next_wake(self) -> int | None:
@@ -80,21 +80,25 @@ class Reference:
         return min(times, default=None)
 
     def record(self, plan: Plan, end_ns: int, repeats: bool) -> None:
-        external = 0
+        external, blocks = 0, {}
         if self.s.allocator == "paged":
-            free, reserved = self.paged.free, self.paged.reserved_tokens
+            paged = self.paged
+            used, free, reserved = paged.filled_tokens(self.running), paged.free, paged.reserved_tokens
+            blocks = {
+                "cached_free": paged.cached_free,
+                "num_evictions": paged.num_evictions,
+                "tables": {i: tuple(block.number for block in table) for i, table in paged.tables.items()},
+                "queue": tuple(block.identity for block in paged.queue),
+            }
         else:
-            free, reserved = self.row.free, self.row.reserved_tokens
+            used, free, reserved = sum(seq.computed for seq in self.running), self.row.free, self.row.reserved_tokens
             if self.waiting:
                 need = self.s.reservation(self.waiting[0].request)
                 external = sum(size for _, size in self.row.holes() if size < need)
-        used = sum(seq.computed for seq in self.running)
-        batch = Batch(plan.chunks, plan.num_decodes, plan.decode_context, transfer_bytes=plan.transfer_bytes)
         cache = free, used, reserved, external
         counts = len(self.waiting), sum(not seq.departed for seq in self.running)
-        self.steps.append(
-            Step(self.now, end_ns, plan.works, batch, plan.admitted, plan.preempted, repeats, *cache, *counts)
-        )
+        decision = plan.works, plan.batch, plan.admitted, plan.preempted, repeats
+        self.steps.append(Step(self.now, end_ns, *decision, *cache, *counts, **blocks))
         self.now = end_ns
 
     # Clients ----------------------------------------------------------------------------------------------------
@@ -120,7 +124,7 @@ class Reference:
             self.clients.give_up(ask, event.what, event.time_ns)
 
     def receive(self, ask: Ask, now_ns: int) -> None:
-        seq, reason, limit = self.clients.send(ask, now_ns), self.why_never(ask.request), self.s.max_queued_requests
+        seq, reason, limit = self.clients.send(ask, now_ns), self.s.why_never(ask.request), self.s.max_queued_requests
         if reason:
             self.clients.end(ask, "rejected", now_ns, reason)
         elif limit is not None and len(self.waiting) >= limit:
@@ -138,25 +142,10 @@ class Reference:
         self.deliver()  # a static batch has ended if the last one that had no answer yet has left
         if self.s.policy == "static" and not all(seq.departed for seq in self.running):
             return  # its row goes on, empty, as that of a finished member does
-        for seq in [seq for seq in self.running if seq.departed]:
+        departed = [seq for seq in self.running if seq.departed]
+        for seq in sorted(departed, key=lambda seq: (seq.left_ns, seq.id)):
             self.running.remove(seq)
             self.release(seq)
-
-    def why_never(self, r: Request) -> str:
-        """The reason why this request can never be served, or an empty string."""
-        s, most = self.s, r.num_prompt_tokens
-        if r.num_total_tokens > s.max_model_len:
-            return "max_model_len"
-        if s.allocator == "contiguous":
-            if self.s.reservation(r) > len(self.row.cells):
-                return "cache"
-        else:
-            tokens = self.s.declared(r) if s.policy == "static" else r.num_total_tokens
-            if self.paged.blocks(tokens) + self.paged.watermark_blocks > self.paged.usable:
-                return "cache"
-            if s.policy == "continuous":  # all but the last token may have to be recomputed in one step
-                most = r.num_total_tokens - 1
-        return "max_num_batched_tokens" if s.policy != "chunked" and most > s.max_num_batched_tokens else ""
 
     def queue_key(self, seq: Seq) -> tuple[int, ...]:
         r = seq.request
@@ -188,7 +177,7 @@ class Reference:
 
     def release(self, seq: Seq) -> None:
         if self.s.allocator == "paged":
-            self.paged.release(seq.id)
+            self.paged.release(seq)
         else:
             self.row.release(seq.id)
 
@@ -202,17 +191,21 @@ class Reference:
         if len(self.running) == self.s.max_num_seqs:
             return False
         if self.s.allocator == "paged":
-            return self.paged.fits_new(seq.known, spare_blocks)
+            return self.paged.fits_new(seq, spare_blocks)
         return self.row.first_fit(self.s.reservation(seq.request)) is not None
 
     def admit(self, num_tokens: int) -> Seq:
-        """Moves the head of the queue to the running ones, with room for ``num_tokens`` in all."""
+        """Moves the head of the queue to the running ones, with what it hits and room for ``num_tokens`` in all."""
         seq = self.waiting.pop(0)
         self.running.append(seq)
         if seq.first_scheduled_ns == NEVER:
             seq.first_scheduled_ns = self.now
         if self.s.allocator == "paged":
-            self.paged.take(seq.id, num_tokens)
+            hit = self.paged.adopt_hits(seq)
+            if not seq.swapped_blocks:
+                seq.lookups.append((seq.known, hit))
+                seq.computed = hit
+            self.paged.take(seq, num_tokens)
         else:
             self.row.place(seq.id, self.s.reservation(seq.request))
         return seq
@@ -222,20 +215,20 @@ class Reference:
         if self.s.allocator == "contiguous":
             return [], 0
         victims, moved = [], 0
-        while sum(self.paged.missing(seq.id, n) for seq, n in needs if seq in self.running) > self.paged.free:
+        while sum(self.paged.missing(seq, n) for seq, n in needs if seq in self.running) > self.paged.free:
             seq = self.running.pop()
             moved += self.preempt(seq)
             victims.append(seq)
         for seq, n in needs:
             if seq in self.running:
-                self.paged.take(seq.id, n)
+                self.paged.take(seq, n)
         return victims, moved
 
     def preempt(self, seq: Seq) -> int:
         seq.num_preemptions += 1
         self.waiting.append(seq)
         block_bytes = self.s.block_size * self.s.kv_bytes_per_token
-        blocks = self.paged.release(seq.id)
+        blocks = self.paged.release(seq)
         in_swap = sum(other.swapped_blocks for other in self.waiting)
         fits_swap = (in_swap + blocks) * block_bytes <= self.s.swap_space_bytes
         if self.s.preemption == "swap" and not seq.prefilling and fits_swap:
@@ -252,15 +245,8 @@ class Reference:
         seq.swapped_blocks = 0
         return moved
 
-    def plan(self, work: list[tuple[Seq, int]], admitted: list[Seq], preempted: list[Seq], moved: int) -> Plan | None:
-        if not work:
-            return None
-        works = tuple(Work(seq.id, new, seq.computed, seq.prefilling) for seq, new in work)
-        seqs = tuple(seq for seq, _ in work)
-        chunks = tuple(Chunk(w.num_new, w.num_context) for w in works if w.is_prefill)
-        decodes = [w.num_context for w in works if not w.is_prefill]
-        changes = tuple(seq.id for seq in admitted), tuple(seq.id for seq in preempted)
-        return Plan(seqs, works, chunks, len(decodes), sum(decodes), *changes, moved)
+    def num_hit_tokens(self, seq: Seq) -> int:
+        return len(self.paged.hits(seq)) * self.s.block_size if self.s.allocator == "paged" else 0
 
     def continuous(self) -> Plan | None:
         admitted: list[Seq] = []
@@ -268,21 +254,22 @@ class Reference:
         while self.waiting:
             head = self.waiting[0]
             if head.swapped_blocks:  # it decodes at once: everyone's next token must fit, or it would be out again
-                growth = sum(self.paged.missing(seq.id, seq.computed + 1) for seq in self.running if not seq.prefilling)
+                growth = sum(self.paged.missing(seq, seq.computed + 1) for seq in self.running if not seq.prefilling)
                 if not self.admissible(head, growth):
                     break
                 admitted.append(self.admit(head.computed))
                 moved += self.swap_in(head)
             else:
-                if head.known > budget or not self.admissible(head):
+                to_compute = head.known - self.num_hit_tokens(head)
+                if to_compute > budget or not self.admissible(head):
                     break
-                budget -= head.known
+                budget -= to_compute
                 admitted.append(self.admit(head.known))
         prefills = [(seq, seq.uncomputed) for seq in admitted if seq.prefilling]
         if prefills:
-            return self.plan(prefills, admitted, [], moved)
+            return Plan.of(prefills, admitted, [], moved)
         victims, out = self.make_room([(seq, seq.computed + 1) for seq in self.running])
-        return self.plan([(seq, 1) for seq in self.running], admitted, victims, moved + out)
+        return Plan.of([(seq, 1) for seq in self.running], admitted, victims, moved + out)
 
     def chunked(self) -> Plan | None:
         budget, work = self.s.max_num_batched_tokens, []
@@ -293,13 +280,14 @@ class Reference:
         work = [(seq, new) for seq, new in work if seq in self.running]
         admitted: list[Seq] = []
         while not victims and self.waiting and budget > 0 and self.admissible(self.waiting[0]):
-            new = min(self.waiting[0].uncomputed, budget)
-            seq = self.admit(self.waiting[0].computed + new)
+            start = max(self.waiting[0].computed, self.num_hit_tokens(self.waiting[0]))
+            new = min(self.waiting[0].known - start, budget)
+            seq = self.admit(start + new)
             moved += self.swap_in(seq)
             admitted.append(seq)
             work.append((seq, new))
             budget -= new
-        return self.plan(work, admitted, victims, moved)
+        return Plan.of(work, admitted, victims, moved)
 
     def static(self) -> Plan | None:
         if not self.running:
@@ -308,10 +296,10 @@ class Reference:
         alive = [seq for seq in self.running if not seq.is_done and not seq.departed]
         for seq in alive:
             if self.s.allocator == "paged":
-                self.paged.take(seq.id, seq.computed + 1)
+                self.paged.take(seq, seq.computed + 1)
         works = tuple(Work(seq.id, 1, seq.computed, False) for seq in alive)
-        rows = len(self.running)
-        return Plan(tuple(alive), works, (), rows, rows * (self.group_longest_prompt + self.group_steps - 1))
+        rows, context = len(self.running), self.group_longest_prompt + self.group_steps - 1
+        return Plan(tuple(alive), works, Batch((), rows, rows * context, max_decode_context=context))
 
     def group_deadline(self) -> int:
         assert self.s.max_wait_s is not None
@@ -338,12 +326,12 @@ class Reference:
     def fits_together(self, members: list[Seq]) -> bool:
         if self.s.allocator == "contiguous":
             return sum(self.s.reservation(seq.request) for seq in members) <= len(self.row.cells)
-        blocks = sum(self.paged.blocks(self.s.declared(seq.request)) for seq in members)
-        return blocks <= self.paged.usable - self.paged.watermark_blocks
+        blocks = sum(self.paged.num_blocks(self.s.declared(seq.request)) for seq in members)
+        return blocks <= self.s.usable_blocks - self.s.watermark_blocks
 
     def start_group(self) -> Plan:
         members = [self.admit(seq.request.num_prompt_tokens) for seq in self.group()]
         self.group_longest_prompt, self.group_steps = max(seq.request.num_prompt_tokens for seq in members), 0
         works = tuple(Work(seq.id, seq.request.num_prompt_tokens, 0, True) for seq in members)
-        chunks = tuple(Chunk(self.group_longest_prompt, 0) for _ in members)
-        return Plan(tuple(members), works, chunks, 0, 0, tuple(seq.id for seq in members))
+        batch = Batch(tuple(Chunk(self.group_longest_prompt, 0) for _ in members))
+        return Plan(tuple(members), works, batch, tuple(seq.id for seq in members))

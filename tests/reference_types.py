@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -29,9 +31,18 @@ class Settings:
     swap_space_bytes: int = 0
     swap_bytes_per_s: float = 1e9
     kv_bytes_per_token: int = 1024
+    prefix_caching: bool = False
     reserve: Literal["max_model_len", "max_tokens", "oracle"] = "max_tokens"  # contiguous
     max_queued_requests: int | None = None
     retry_after_ns: int = 0
+
+    @property
+    def usable_blocks(self) -> int:
+        return self.num_blocks - self.null_blocks
+
+    @property
+    def watermark_blocks(self) -> int:
+        return int(self.watermark * self.usable_blocks)
 
     def declared(self, r: Request) -> int:
         """Prompt and answer at most, as the client declared it."""
@@ -41,6 +52,22 @@ class Settings:
         """Cells that the contiguous cache sets aside for a request."""
         sizes = {"max_model_len": self.max_model_len, "max_tokens": self.declared(r), "oracle": r.num_total_tokens}
         return sizes[self.reserve]
+
+    def why_never(self, r: Request) -> str:
+        """The reason why this request can never be served, or an empty string."""
+        most = r.num_prompt_tokens
+        if r.num_total_tokens > self.max_model_len:
+            return "max_model_len"
+        if self.allocator == "contiguous":
+            if self.reservation(r) > self.num_blocks * self.block_size:
+                return "cache"
+        else:
+            tokens = self.declared(r) if self.policy == "static" else r.num_total_tokens
+            if math.ceil(tokens / self.block_size) + self.watermark_blocks > self.usable_blocks:
+                return "cache"
+            if self.policy == "continuous":  # all but the last token may have to be recomputed in one step
+                most = r.num_total_tokens - 1
+        return "max_num_batched_tokens" if self.policy != "chunked" and most > self.max_num_batched_tokens else ""
 
 
 @dataclass(eq=False)
@@ -58,6 +85,7 @@ class Seq:
     token_ns: list[int] = field(default_factory=list)
     num_preemptions: int = 0
     num_recomputed_tokens: int = 0
+    lookups: list[tuple[int, int]] = field(default_factory=list)  # at each admission: tokens known, tokens hit
 
     @property
     def id(self) -> int:
@@ -66,6 +94,10 @@ class Seq:
     @property
     def departed(self) -> bool:
         return self.left_ns != NEVER
+
+    @property
+    def num_prefix_hit_tokens(self) -> int:
+        return sum(hit for _, hit in self.lookups)
 
     @property
     def known(self) -> int:
@@ -93,8 +125,10 @@ class Work(NamedTuple):
 class Step:
     """One step as it was run. ``batch`` is its shape; counts and cache figures are those right after the decision.
 
-    ``free`` counts blocks (contiguous: cells); ``used_tokens`` are filled, ``reserved_tokens`` held by someone, and
-    ``external_tokens`` free in holes too small for the head of the queue.
+    ``free`` counts blocks (contiguous: cells), of which ``cached_free`` could be hit; ``used_tokens`` are filled,
+    ``reserved_tokens`` held by someone, and ``external_tokens`` free in holes too small for the head of the queue.
+    ``tables`` has the numbers of the blocks that each sequence holds, and ``queue`` what the free ones hold, in the
+    order in which they would be taken.
     """
 
     begin_ns: int
@@ -110,6 +144,10 @@ class Step:
     external_tokens: int
     num_waiting: int
     num_running: int  # those whom somebody still wants
+    cached_free: int = 0
+    num_evictions: int = 0  # so far
+    tables: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    queue: tuple[tuple[Hashable, ...] | None, ...] = ()
 
     @property
     def num_prefill_tokens(self) -> int:
@@ -129,9 +167,24 @@ class Plan(NamedTuple):
 
     seqs: tuple[Seq, ...]
     works: tuple[Work, ...]  # of the same sequences
-    chunks: tuple[Chunk, ...]
-    num_decodes: int
-    decode_context: int
+    batch: Batch
     admitted: tuple[int, ...] = ()
     preempted: tuple[int, ...] = ()
-    transfer_bytes: int = 0
+
+    @classmethod
+    def of(cls, work: list[tuple[Seq, int]], admitted: list[Seq], preempted: list[Seq], moved: int) -> Plan | None:
+        """Who computes how many tokens of his own; nothing if nobody does."""
+        if not work:
+            return None
+        works = tuple(Work(seq.id, new, seq.computed, seq.prefilling) for seq, new in work)
+        chunks = tuple(Chunk(w.num_new, w.num_context) for w in works if w.is_prefill)
+        decodes = [w.num_context for w in works if not w.is_prefill]
+        batch = Batch(
+            chunks,
+            len(decodes),
+            sum(decodes),
+            transfer_bytes=moved,
+            max_decode_context=max(decodes, default=0),
+        )
+        changes = tuple(seq.id for seq in admitted), tuple(seq.id for seq in preempted)
+        return cls(tuple(seq for seq, _ in work), works, batch, *changes)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from simserve.clients import OPEN_LOOP, STAYS, ClientPlan, RetryPolicy
 from simserve.request import RequestTable
 from simserve.step_time.stretch import NS_PER_S, StepTime
+from tests.prefixes import contents, fitting_block_sizes
 from tests.reference_types import Settings
 from tests.step_times import AffineStepTime, ConstantStepTime, TableStepTime, TokenStepTime
 
@@ -36,16 +37,19 @@ class Case:
     def __repr__(self) -> str:
         names = ("arrival_ns", "num_prompt_tokens", "num_output_tokens", "max_output_tokens", "priority")
         columns = ", ".join(str(getattr(self.table, name).tolist()) for name in names)
+        if self.table.content is not None:
+            ids = [list(self.table.content[i].ids) for i in range(len(self.table))]
+            columns += f", Content of {ids} by {self.table.content.block_tokens}"
         plan = [(f.name, getattr(self.clients, f.name)) for f in fields(self.clients)]
         lists = [(name, x.tolist() if isinstance(x, np.ndarray) else x) for name, x in plan if x is not None]
         clients = ", ".join(f"{name}={value}" for name, value in lists)
         return f"Case(table_of({columns}), {self.settings}, {self.step_time}, plan_of({clients}))"
 
 
-def table_of(arrival_ns, prompts, outputs, declared=None, priorities=None) -> RequestTable:
+def table_of(arrival_ns, prompts, outputs, declared=None, priorities=None, content=None) -> RequestTable:
     """A request table from plain lists; clients declare their true output unless ``declared`` says more."""
     columns = [arrival_ns, prompts, outputs, declared or outputs, priorities or [0] * len(prompts)]
-    return RequestTable(*(np.array(column, np.int64) for column in columns))
+    return RequestTable(*(np.array(column, np.int64) for column in columns), content=content)
 
 
 def plan_of(
@@ -91,7 +95,10 @@ def settings_for(draw: st.DrawFn, table: RequestTable, tight: bool = False, **fi
 
     longest = int((table.num_prompt_tokens + table.max_output_tokens).max())
     most = int((table.num_prompt_tokens + table.num_output_tokens).max())
-    block_size = choose("block_size", st.sampled_from([1, 2, 3, 4, 8, 16]))
+    block_sizes = [1, 2, 3, 4, 8, 16]
+    if table.content is not None and fixed.get("prefix_caching"):
+        block_sizes = fitting_block_sizes(table.content.block_tokens)
+    block_size = choose("block_size", st.sampled_from(block_sizes))
     null_blocks, watermark = (
         choose("null_blocks", st.integers(0, 1)),
         choose("watermark", st.sampled_from([0, 0.1, 0.3])),
@@ -124,6 +131,7 @@ def settings_for(draw: st.DrawFn, table: RequestTable, tight: bool = False, **fi
         swap_space_bytes=choose("swap_space_bytes", st.just(space)),
         swap_bytes_per_s=choose("swap_bytes_per_s", st.sampled_from([1e6, 3e6])),
         reserve=choose("reserve", st.sampled_from(["max_model_len", "max_tokens", "oracle"])),
+        prefix_caching=choose("prefix_caching", st.just(False)),
     )
 
 
@@ -142,8 +150,15 @@ def step_times() -> st.SearchStrategy[StepTime]:
 
 @st.composite
 def cases(draw: st.DrawFn, max_requests: int = 10, max_tokens: int = 40, tight: bool = False, **fixed: object) -> Case:
-    """A whole run; keyword arguments fix fields of its ``Settings``; ``tight`` makes the cache bind."""
+    """A whole run; keyword arguments fix fields of its ``Settings``; ``tight`` makes the cache bind.
+
+    With ``prefix_caching`` the prompts begin alike, under a policy and a cache that can use it.
+    """
     table = draw(tables(max_requests, max_tokens))
+    if fixed.get("prefix_caching"):
+        table = draw(st.one_of(contents(table), contents(table), contents(table), st.just(table)))
+        policy = fixed.get("policy") or draw(st.sampled_from(["chunked", "continuous"]))
+        fixed = {**fixed, "policy": policy, "allocator": "paged", "preemption": "recompute"}
     return Case(table, draw(settings_for(table, tight, **fixed)), draw(step_times()))
 
 

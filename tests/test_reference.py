@@ -104,7 +104,7 @@ def test_limits_hold_in_every_step_and_the_cache_is_empty_at_the_end(case):
         assert 1 <= step.num_seqs <= s.max_num_seqs
         assert step.num_prefill_tokens + step.num_decodes <= s.max_num_batched_tokens
         assert 0 < step.reserved_tokens <= capacity
-    assert not reference.paged.held
+    assert not reference.paged.tables
     assert reference.row.holes() == [(0, s.num_blocks * s.block_size)]
 
 
