@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from simserve.errors import RunError
 from simserve.recorded import guidellm, vllm_bench
 from simserve.recorded.benchmarks import benchmark_format, read_benchmark
+from simserve.recorded.read import read_recorded
 from simserve.recorded.run import RecordedRun
 from tests.benchmark_files import DROP, GAPS, guidellm_report, vllm_aggregates, vllm_result, write
 
@@ -221,3 +222,12 @@ def _read_or_refuse(path, data):
         read_benchmark(write(path, data))
     except RunError as error:
         assert str(error).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("data", "form"),
+    [(vllm_result(), "vllm-bench"), (guidellm_report(), "guidellm"), (guidellm_report(newer=False), "guidellm")],
+)
+def test_a_recorded_run_s_format_is_told_from_its_head(file, data, form):
+    """`simserve validate --measured FILE` needs no --format."""
+    assert read_recorded(write(file, data)).format == form

@@ -7,11 +7,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 from simserve.errors import RunError
-from simserve.recorded import engine_run, generic, replay_folder, run_folder, vllm_requests
+from simserve.recorded import engine_run, generic, guidellm, replay_folder, run_folder, vllm_bench, vllm_requests
 from simserve.recorded.run import RecordedRun
 from simserve.scenario.messages import printable
 
-FORMATS = ("auto", "simserve-replay", "simserve-run", "engine-run", "vllm-requests", "requests")
+FORMATS = (
+    "auto",
+    "simserve-replay",
+    "simserve-run",
+    "engine-run",
+    "vllm-requests",
+    "vllm-bench",
+    "guidellm",
+    "requests",
+)
 _HEAD_BYTES = 1 << 16
 
 
@@ -41,6 +50,10 @@ def detect(path: Path) -> str:
         return "engine-run"
     if "queued_ts" in head and "first_token_ts" in head:
         return "vllm-requests"
+    if '"endpoint_type"' in head and '"num_prompts"' in head:
+        return "vllm-bench"
+    if '"guidellm_version"' in head or '"generative_benchmark"' in head:
+        return "guidellm"
     return "requests"
 
 
@@ -77,5 +90,9 @@ _READERS: dict[str, Callable[[Path], RecordedRun]] = {
     "simserve-run": run_folder.read,
     "engine-run": engine_run.read,
     "vllm-requests": vllm_requests.read,
+    "vllm-bench": vllm_bench.read,
+    "guidellm": guidellm.read,
+    "vllm-bench": vllm_bench.read,
+    "guidellm": guidellm.read,
     "requests": generic.read,
 }
