@@ -111,7 +111,7 @@ def test_comments_say_where_each_value_comes_from(folder):
     text = (folder / "scenario.yaml").read_text()
     assert "max_num_seqs: 8  # --max-num-seqs\n" in text
     assert (
-        "vLLM 0.19's default for a GPU of 70 GiB or more that is no A100 (engine/arg_utils.py, get_batch_defaults)"
+        "vLLM 0.19's default for a GPU of 70 GiB or more that is no A100 (engine/arg_utils.py)"
         in text
     )
     assert "block_size: 16  # vLLM's default on most GPUs (config/cache.py)" in text

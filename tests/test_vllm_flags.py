@@ -66,8 +66,9 @@ def test_a_negative_number_is_a_value():
 
 
 def test_keys_inside_a_json_flag():
-    """--compilation-config.mode 3 sets a part of that flag."""
-    assert _given("--compilation-config.use_inductor", "true") == {"compilation-config": "use_inductor=true"}
+    """--compilation-config.mode 3 sets a part of that flag, and leaves the others."""
+    given = _given("--compilation-config.use_inductor", "true", "-cc.mode=3")
+    assert given == {"compilation-config": "use_inductor=true, mode=3"}
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,15 @@ Expected defaults are read off vLLM 0.19.0's and 0.32.0's source (``engine/arg_u
 """
 
 import json
+from pathlib import Path
 
 import pytest
 import yaml
 
 from simserve.errors import InputError
 from simserve.step_time.hardware import GIB
-from simserve.vllm_flags import from_vllm
+from simserve.vllm_flags import InitOptions, from_vllm
+from simserve.vllm_flags.write import check_runs
 from tests.vllm_flag_builders import MODEL, SERVE, engine, scenario, written
 
 
@@ -103,6 +105,17 @@ def test_the_name_of_a_checkpoint_tells_how_it_is_quantized():
     assert yaml.safe_load(four_bit.text)["engine"]["kv_cache"]["num_blocks"] > engine(SERVE)["num_blocks"]
 
 
+def test_a_cache_beside_small_weights_is_cut_to_what_the_roofline_has_room_for():
+    """The roofline keeps 4-bit weights in 16 bits, and `simserve run` would refuse the server's cache beside them."""
+    command = "vllm serve Qwen/Qwen3-8B-AWQ --gpu-memory-utilization 0.99 --max-num-seqs 8"
+    made = written(command, hardware="h100-sxm", version="0.19")
+    assert "the roofline keeps all weights in bf16" in made.findings.untranslated["the size of the cache"]
+    cache = yaml.safe_load(made.text)["engine"]["kv_cache"]
+    room = 80 * GIB - 8_190_735_360 * 2  # parameters of Qwen3-8B, two bytes each
+    assert cache["num_blocks"] == room // (16 * 147_456)  # 36 layers, 8 heads of 128, keys and values, two bytes
+    check_runs(made.text, Path())
+
+
 def test_fp8_weights_on_a_gpu_without_fp8_are_timed_as_16_bits_and_named():
     """An A100 multiplies no fp8."""
     found = written(f"{SERVE} -q fp8", hardware="a100-sxm")
@@ -177,8 +190,6 @@ def test_a_local_model_is_read_from_its_config(tmp_path):
     }
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "config.json").write_text(json.dumps(config))
-    from simserve.vllm_flags import InitOptions
-
     made = from_vllm(InitOptions(tmp_path / "out.yaml", f"vllm serve {tmp_path}/mine"))
     data = yaml.safe_load(made.text)
     assert (data["model"], data["engine"]["max_model_len"]) == ("./mine", 4096)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from simserve.errors import InputError
 from simserve.scenario.messages import printable
-from simserve.step_time.hardware import GIB
+from simserve.step_time.hardware import GIB, Hardware
 from simserve.vllm_flags import defaults
 from simserve.vllm_flags.devices import CPU, visible_bytes
 from simserve.vllm_flags.flags import Flags
@@ -47,6 +47,14 @@ def cache_size(
     room = _room(flags, weights, target, shape, step)
     what = f"vllm serve: finds no room for a cache ({room.sentence()}); raise --tensor-parallel-size or --hardware"
     return CacheSize(Setting(_at_least_two(room.left // shape.block_bytes, what, shape), _ESTIMATE), room.sentence())
+
+
+def roofline_blocks(weights: Weights, hardware: Hardware, shape: CacheShape) -> int:
+    """Blocks that the roofline finds room for beside weights in the type that it times them in: fewer than the server
+    has where that type is wider than the checkpoint's."""
+    spec, dtype = weights.spec, weights.dtype
+    free = hardware.memory_bytes * shape.tensor_parallel - spec.weight_bytes(dtype)
+    return free // (spec.kv_bytes_per_token(shape.kv_dtype) * shape.block_size)
 
 
 def _room(flags: Flags, weights: Weights, target: Target, shape: CacheShape, step: Mapping[str, Setting]) -> Room:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from simserve.step_time.hardware import GIB
 
-BATCH_SOURCE = "engine/arg_utils.py, get_batch_defaults"
+BATCH_SOURCE = "engine/arg_utils.py"
 CACHE_SOURCE = "config/cache.py"
 GPU_BLOCK_SIZE, CPU_BLOCK_SIZE = 16, 128
 _LARGE, _HUGE = 70 * GIB, 160 * GIB

@@ -77,12 +77,13 @@ class _Reader:
                 raise InputError(printable(f"--{name}: takes no value (got {value!r}); its opposite is --no-{name}"))
             self.given[name] = not turned
             return
-        self.given.pop(name, None)
+        before = self.given.pop(name, None)
         if name in LISTS:
             self.given[name] = (value,) if value is not None else self._values(name)
         else:
             one = value if value is not None else self._value(name)
-            self.given[name] = f"{inner}={one}" if dot else one
+            part = f"{inner}={one}"
+            self.given[name] = one if not dot else part if before is None else f"{before}, {part}"
 
     def _value(self, name: str) -> str:
         if self.words and (not self.words[0].startswith("-") or _is_number(self.words[0])):

@@ -21,6 +21,7 @@ OLDER: dict[str, bool] = {
     "disable-async-output-proc": False,
     "cuda-graph-sizes": True,
     "task": True,
+    "enable-reasoning": False,
     "speculative-model": True,
     "num-speculative-tokens": True,
 }

@@ -12,13 +12,14 @@ from simserve.vllm_flags.devices import visible_bytes
 
 @dataclass(frozen=True)
 class Target:
-    """Where the server runs: hardware of a datasheet where known, a CPU or not, variables set for it, and the size of
-    its cache in tokens where its own log told."""
+    """Where the server runs: hardware of a datasheet where known, a CPU or not, variables set for it, the size of its
+    cache in tokens where its own log told, and whether a ``roofline`` of that hardware is to time its steps."""
 
     hardware: Hardware | None
     is_cpu: bool
     environment: Mapping[str, str]
     kv_cache_tokens: int | None = None
+    roofline: bool = True
 
     @property
     def device(self) -> Device:

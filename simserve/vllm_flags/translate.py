@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from simserve.errors import InputError
 from simserve.scenario.messages import printable
 from simserve.vllm_flags import defaults
-from simserve.vllm_flags.cache import cache_size
+from simserve.vllm_flags.cache import cache_size, roofline_blocks
 from simserve.vllm_flags.flags import Flags
 from simserve.vllm_flags.memory import CacheShape
 from simserve.vllm_flags.settings import Setting, Target
@@ -40,17 +40,32 @@ def translate(flags: Flags, weights: Weights, target: Target) -> Engine:
     block_size = _block_size(flags, target)
     shape = CacheShape(weights.spec, str(kv_dtype.value), int(block_size.value), parallel)
     size = cache_size(flags, weights, target, shape, limits)
-    cached = int(size.blocks.value) * shape.block_size
+    blocks, beyond = _roofline_fits(size.blocks, weights, target, shape)
+    problems |= beyond
+    cached = int(blocks.value) * shape.block_size
     limits, warnings = _admitting(flags, limits, cached)
     cache = {
         "block_size": block_size,
-        "num_blocks": size.blocks,
+        "num_blocks": blocks,
         "null_blocks": Setting(1, "vLLM keeps block 0 empty"),
         "watermark": _watermark(flags),
         "dtype": kv_dtype,
         "prefix_caching": _given_or(flags, "enable-prefix-caching", is_on(flags, "enable-prefix-caching", True)),
     }
     return Engine(limits, cache, parallel, size.sum, problems, warnings)
+
+
+def _roofline_fits(
+    blocks: Setting, weights: Weights, target: Target, shape: CacheShape
+) -> tuple[Setting, dict[str, str]]:
+    """As many blocks as a roofline has room for, which keeps weights in no narrower type than it times them in."""
+    if not target.roofline or target.hardware is None or weights.problem is None:
+        return blocks, {}
+    most = roofline_blocks(weights, target.hardware, shape)
+    if int(blocks.value) <= most or most < 2:  # with less, the scenario's own check says so
+        return blocks, {}
+    why = f"cut from {blocks.value} blocks, for the roofline keeps all weights in {weights.dtype}"
+    return Setting(most, f"{why}, see above"), {"the size of the cache": f"{why}; a measured --profile does not"}
 
 
 def _step_limits(flags: Flags, weights: Weights, target: Target, num_devices: int) -> dict[str, Setting]:
