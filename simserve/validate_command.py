@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -11,6 +12,7 @@ from simserve.exit_codes import exit_codes, typed_command
 
 if TYPE_CHECKING:
     from simserve.validate.command import Replay
+    from simserve.validate.in_process import EngineName, RealEngine
 
 EPILOG = (
     "[bold]Examples[/bold]\n\n"
@@ -100,12 +102,16 @@ def validate(  # noqa: PLR0913, PLR0917 - one argument per option
 
     The real run is a file, an engine that runs here, or a server; step times are those of the scenario, made before.
     """
-    with exit_codes("nothing was written"):
+    with exit_codes("nothing was written"), ExitStack() as stack:
         from simserve.validate.command import ValidateOptions
         from simserve.validate.command import validate as run
 
         seeds = () if seed is None else (f"seed={seed}",)
         texts = (*(overrides or ()), *seeds)
+        real = None if engine is None else _engine(engine, clock, engine_python)
+        if real is not None:
+            stack.callback(real.stop)
+        _refuse_stray(engine, url, calibrate=calibrate, engine_python=engine_python, served_model=served_model)
         verdict = run(
             ValidateOptions(
                 scenario=scenario,
@@ -114,6 +120,8 @@ def validate(  # noqa: PLR0913, PLR0917 - one argument per option
                 measured=tuple(measured or ()),
                 format=recorded_format,
                 requests=requests,
+                serve=real,
+                calibrate=real.calibrate if real is not None and calibrate else None,
                 replay=None if url is None else _replay(url, scenario, texts, served_model, api_key, json or quiet),
                 num_runs=runs,
                 clock=clock,
@@ -129,6 +137,23 @@ def validate(  # noqa: PLR0913, PLR0917 - one argument per option
         if not quiet:
             typer.echo(f"over the limit of {max_error:g}: {', '.join(verdict.exceeding)}", err=True)
         raise typer.Exit(OVER_THE_LIMIT)
+
+
+def _refuse_stray(engine: str | None, url: str | None, **given: object) -> None:
+    """Raises ScenarioError for an option that belongs to a way of measuring that was not chosen."""
+    from simserve.errors import ScenarioError
+
+    owners = {"calibrate": (engine, "--engine"), "engine_python": (engine, "--engine"), "served_model": (url, "--url")}
+    for name, value in given.items():
+        chosen, owner = owners[name]
+        if value and chosen is None:
+            raise ScenarioError(f"--{name.replace('_', '-')}: belongs to {owner}; give that, or leave it out")
+
+
+def _engine(name: EngineName, clock: Literal["cpu", "wall"], python: str | None) -> RealEngine:
+    from simserve.validate.in_process import RealEngine
+
+    return RealEngine(name, clock, python)
 
 
 def _replay(

@@ -45,9 +45,16 @@ def from_engine_run(run: EngineRun, source: str, clock: Clock = "cpu") -> Record
         steps=run.steps,
         arrived_step=np.array([each.added_at_step for each in served], np.int64),
         engine=", ".join([run.engine, *(f"{name} {version}" for name, version in run.versions.items())]),
-        notes=run.notes,
+        notes=(*run.notes, _clocks(run, source)),
         settings={key: value for key, value in run.settings.items() if key.startswith("engine.") and value is not None},
     )
+
+
+def _clocks(run: EngineRun, source: str) -> str:
+    """Both clocks beside each other: they part where neighbours were busy."""
+    ends = [step.end for step in run.steps]
+    cpu_s, wall_s = (max((getattr(end, name) for end in ends), default=0.0) for name in ("cpu_s", "wall_s"))
+    return f"{source}: {cpu_s:.3f} s by the CPU clock of its process, {wall_s:.3f} s by the wall clock"
 
 
 def _group_ends(run: EngineRun, served: Sequence[ServedRequest], clock: Clock) -> FloatColumn:

@@ -33,10 +33,10 @@ def read_recorded(path: Path, form: str = "auto") -> RecordedRun:
         raise RunError(printable(f"{path}: no such file or folder; give a recorded run's"))
     if form == "auto":
         form = detect(path)
+    if form not in _READERS:
+        raise RunError(printable(f"--format: must be one of {', '.join(FORMATS)} (got {form!r})"))
     try:
         return _READERS[form](path)
-    except KeyError:
-        raise RunError(f"--format: must be one of {', '.join(FORMATS)} (got {form!r})") from None
     except OSError as error:
         raise RunError(printable(f"{path}: cannot be read ({(error.strerror or str(error)).lower()})")) from None
 
@@ -90,8 +90,6 @@ _READERS: dict[str, Callable[[Path], RecordedRun]] = {
     "simserve-run": run_folder.read,
     "engine-run": engine_run.read,
     "vllm-requests": vllm_requests.read,
-    "vllm-bench": vllm_bench.read,
-    "guidellm": guidellm.read,
     "vllm-bench": vllm_bench.read,
     "guidellm": guidellm.read,
     "requests": generic.read,

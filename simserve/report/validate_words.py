@@ -125,5 +125,5 @@ def steps_text(steps: Mapping[str, Any]) -> str:
     compared, identical, first = steps["compared"], steps["identical"], steps["first_difference"]
     if first is None:
         return f"All {compared:,} steps have the same composition."
-    where = f"the first to differ is step {first['step']:,}, in {joined(list(first['fields']))}"
+    where = f"the first to differ is step {first['step']:,} of {first['run']}, in {joined(list(first['fields']))}"
     return f"{identical:,} of {compared:,} steps have the same composition; {where}."

@@ -50,7 +50,7 @@ from simserve.validate.table import print_validation
 RESULTS = Path("reports")
 FILES = ("validation.html", "validation.json", "manifest.json", *real.RUN_FILES)
 Replay = Callable[[Path], Path]  # an output folder -> the folder that a replay left
-Calibrate = Callable[[Scenario, Path], None]  # a scenario, the profile file to write
+Calibrate = Callable[[Scenario, Path, Console], None]  # a scenario, the profile file to write, where to tell
 
 
 @dataclass(frozen=True)
@@ -133,8 +133,8 @@ class _Session:
         document = validation_document(self._scenario, engine_entry(kind, self._runs), sides)
         source = self._first.parts[self._variant].step_time.source
         document["known_beforehand"] = known_beforehand(self._resolved, source, where[0])
-        document["steps"] = self._steps(tables[0])
-        document["notes"] = list(dict.fromkeys([*self._notes(predictions), *self._not_alike()]))
+        document["steps"] = self._steps(tables)
+        document["notes"] = list(dict.fromkeys(self._notes(predictions)))
         document["limit"] = self._limit(document["metrics"])
         return document, sides
 
@@ -145,8 +145,8 @@ class _Session:
             **manifest_head(KIND, self._scenario, self._options.command, started, wall_time_s),
             "variant": self._variant,
             "step_time": {**step_time_entry(parts), "digest": parts.step_time.source.digest},
-            "measured": [{"source": str(path), "sha256": _digest(path)} for path in self._options.measured]
-            or [{"source": run.source} for run in self._runs],
+            "measured": {str(path): _digest(path) for path in self._options.measured}
+            or {run.source: None for run in self._runs},
         }
 
     def _get_runs(self, staging: Path, folder: Path) -> str:
@@ -179,9 +179,15 @@ class _Session:
                 predictions.append(predict(prepared, self._variant, table, on_progress))
         return predictions
 
-    def _steps(self, table: RequestTable) -> dict[str, Any] | None:
-        compared = compare_run_steps(self._scenario, self._variant, self._runs[0], table)
-        return None if compared is None else steps_entry(compared)
+    def _steps(self, tables: Sequence[RequestTable]) -> dict[str, Any] | None:
+        """Each run's steps against ours."""
+        compared = []
+        with self._messages.status("comparing steps"):
+            for run, table in zip(self._runs, tables, strict=True):
+                one = compare_run_steps(self._scenario, self._variant, run, table)
+                if one is not None:
+                    compared.append((run.source, one))
+        return steps_entry(compared)
 
     def _notes(self, predictions: Sequence[Prediction]) -> Iterable[str]:
         resolved = self._resolved.model_dump(mode="json")
@@ -194,13 +200,6 @@ class _Session:
             yield f"{share:.1%} of the simulated steps lie outside what was measured of step times"
         if len(self._runs) == 1:
             yield "one real run: its noise is not known; give several to see it beside the errors"
-
-    def _not_alike(self) -> Iterable[str]:
-        """Runs of one engine whose steps differ among themselves."""
-        steps = [[(s.prefills, s.decodes) for s in run.steps] for run in self._runs if run.steps is not None]
-        others = sum(one != steps[0] for one in steps[1:])
-        if others:
-            yield f"{others} of the {len(steps)} real runs took other steps than the first, whose steps are compared"
 
     def _limit(self, metrics: dict[str, Any]) -> dict[str, Any] | None:
         options = self._options
@@ -231,12 +230,13 @@ def _calibrated(
         return scenario
     messages.print(Text("calibrating, before and apart from the runs"))
     path = folder.with_name(f"{folder.name}-profile.json")
-    options.calibrate(scenario.resolve_variants()[variant], path)
+    options.calibrate(scenario.resolve_variants()[variant], path, messages)
     on_it = f"step_time={json.dumps({'profile': str(path.absolute())})}"
     return load_scenario(options.scenario, (*options.overrides, on_it))
 
 
 def _digest(path: Path) -> str | None:
+    """SHA-256 of a file; a folder's own manifest tells what it is."""
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
 
 

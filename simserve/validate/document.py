@@ -71,19 +71,23 @@ def engine_entry(kind: str, runs: Sequence[RecordedRun]) -> dict[str, Any]:
     }
 
 
-def steps_entry(compared: StepComparison) -> dict[str, Any]:
-    """How many steps have the same composition, and the first that has not, with both sides' state."""
-    first = compared.first
+def steps_entry(compared: Sequence[tuple[str, StepComparison]]) -> dict[str, Any] | None:
+    """Over all runs that have steps, by their names: how many steps have the same composition, and the first that has
+    not, with both sides' state; None without any."""
+    if not compared:
+        return None
+    first = next(((name, one.first) for name, one in compared if one.first is not None), None)
     return {
-        "compared": compared.compared,
-        "identical": compared.identical,
+        "compared": sum(one.compared for _, one in compared),
+        "identical": sum(one.identical for _, one in compared),
         "first_difference": None
         if first is None
         else {
-            "step": first.index,
-            "fields": list(first.fields),
-            "measured": _state(first.measured),
-            "predicted": _state(first.simulated),
+            "run": first[0],
+            "step": first[1].index,
+            "fields": list(first[1].fields),
+            "measured": _state(first[1].measured),
+            "predicted": _state(first[1].simulated),
         },
     }
 

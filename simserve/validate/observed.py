@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from simserve.distributions import Description, FloatColumn, describe, describe_bins
 from simserve.recorded.run import RecordedRun
+from simserve.recorded.steps import StepRecord
 from simserve.records import FINISHED, Records, itl_bin_edges_s
 from simserve.request import IntColumn
 from simserve.step_time.stretch import NS_PER_S
@@ -46,7 +47,7 @@ def observed_run(run: RecordedRun, num_output_tokens: IntColumn) -> Observed:
     """A recorded run whose requests got ``num_output_tokens``."""
     gaps = run.itl_s
     steps = run.steps or ()
-    rows = sum(len(step.prefills) + len(step.decodes) for step in steps)
+    rows = sum(_rows(step) for step in steps)
     return Observed(
         run.table.arrival_ns,
         run.first_token_ns,
@@ -59,6 +60,11 @@ def observed_run(run: RecordedRun, num_output_tokens: IntColumn) -> Observed:
         mean_batch_size=rows / len(steps) if steps else None,
         num_preemptions=run.num_preemptions,
     )
+
+
+def _rows(step: StepRecord) -> int:
+    """Rows that the model computes: in decode steps of a static batch those of finished members too."""
+    return len(step.prefills) + (len(step.decodes) if step.prefills else step.num_batched_tokens)
 
 
 def observed_records(records: Records, mean_batch_size: float) -> Observed:
