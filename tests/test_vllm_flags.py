@@ -1,7 +1,10 @@
 """Flags of vLLM in all their spellings: what is read, and what is refused as vLLM's own parser refuses it."""
 
+import shlex
+
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from simserve.errors import InputError
 from simserve.vllm_flags.command import parse_command
@@ -191,3 +194,34 @@ def test_the_tables_of_flags_hold_together():
     assert not KNOWN & set(OLDER)
     assert not ONLY_0_19 & ONLY_0_32
     assert (len(KNOWN - ONLY_0_32), len(KNOWN - ONLY_0_19)) == (230, 316)  # as their own parsers count
+
+
+WORDS = st.sampled_from(
+    [
+        "vllm",
+        "serve",
+        "docker",
+        "run",
+        "vllm/vllm-openai:v9",
+        MODEL,
+        "--model",
+        "-tp",
+        "2",
+        "--config",
+        "A=1",
+        "-e",
+        ";",
+        "&&",
+    ]
+) | st.text(max_size=12)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(WORDS, max_size=8), st.booleans())
+def test_any_words_are_translated_or_refused_in_a_sentence(words, quoted):
+    """Whatever is typed: a scenario, or one printable sentence; never another error."""
+    text = " ".join(["vllm serve", *(shlex.quote(word) if quoted else word for word in words)])
+    try:
+        assert "engine:" in written(text).text
+    except InputError as error:
+        assert str(error).isprintable()
