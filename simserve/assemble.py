@@ -11,6 +11,7 @@ from simserve.errors import ScenarioError
 from simserve.kv_cache import Allocator, ContiguousAllocator, PagedAllocator, PrefixCachingAllocator, SwapSpace
 from simserve.model_spec import ModelSpec, load_model_spec
 from simserve.scenario import (
+    ChunkedEngineConfig,
     ContiguousCacheConfig,
     KvCacheConfig,
     OperatorsStepTimeConfig,
@@ -92,7 +93,9 @@ def _build_scheduler(scenario: Scenario, pool: Pool) -> Scheduler:
     engine = scenario.engine
     if isinstance(engine, StaticEngineConfig):
         return StaticScheduler(pool, None if engine.max_wait_s is None else round(engine.max_wait_s * NS_PER_S))
-    return ContinuousScheduler(pool) if engine.policy == "continuous" else ChunkedScheduler(pool)
+    if isinstance(engine, ChunkedEngineConfig):
+        return ChunkedScheduler(pool, engine.async_scheduling)
+    return ContinuousScheduler(pool)
 
 
 def _build_step_time(scenario: Scenario, spec: ModelSpec, calibration_draw: int | None) -> tuple[StepTime, str]:

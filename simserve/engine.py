@@ -23,18 +23,21 @@ from simserve.scheduling import Scheduler
 from simserve.step_time.stretch import StepTime, Stretch
 
 _UNBOUNDED = 1 << 40
-Finish = tuple[int, int, int, int, Sequence]  # cohort clock at the last token, id, arrival, clock at joining, sequence
+# Cohort clock at the last token, admission (who ran first gives back first), id, arrival, clock at joining, sequence.
+Finish = tuple[int, int, int, int, int, Sequence]
 
 
 @dataclass(frozen=True)
 class EngineOptions:
     """How to run, apart from what is simulated: step by step or fast-forward (same records), the bandwidth at which
-    preempted sequences are swapped, whom to tell how many requests have ended; how many may wait before arrivals are
-    answered 429 with what Retry-After; and when to stop early, given the time and how many arrived and finished."""
+    preempted sequences are swapped, whom to tell how many requests have ended; whether a step is decided while the one
+    before it runs; how many may wait before arrivals are answered 429 with what Retry-After; and when to stop early,
+    given the time and how many arrived and finished."""
 
     fast_forward: bool = True
     swap_bytes_per_s: float = math.inf
     on_progress: Callable[[int], None] = lambda num_ended: None
+    async_scheduling: bool = False
     max_queued_requests: int | None = None
     retry_after_ns: int = 0
     stop_when: Callable[[int, int, int], bool] | None = None
@@ -64,6 +67,7 @@ class Engine:
         self._stretch: Stretch | None = None
         self._anchor_ns = 0
         self._step = 0  # steps of the standing decision that are done
+        self._seen_ns = 0  # up to when the policy knows what clients did: now, unless scheduling is asynchronous
         if getattr(step_time, "needs_max_decode_context", False):  # most models do not, and need not say so
             scheduler.pool.cohort.watch_longest()
 
@@ -71,10 +75,10 @@ class Engine:
         """Let clients act, decide, let time pass, finish; until nothing is left to do."""
         self._env, scheduler, recorder = env, self._scheduler, self._recorder
         while True:
-            self._clients_act_until(self._now_ns + 1)
+            self._clients_act_until(self._seen_ns + 1)
             while self._gone:  # of a static batch the last to leave ends it: answers are delivered, clients go on
                 self._let_go()
-                self._clients_act_until(self._now_ns + 1)
+                self._clients_act_until(self._seen_ns + 1)
             if self._options.stop_when and self._options.stop_when(self._now_ns, *recorder.num_arrived_and_finished):
                 recorder.stop(self._now_ns)
                 return
@@ -82,14 +86,19 @@ class Engine:
             if isinstance(decision, Batch):
                 end_ns, num_steps = self._plan(decision)
                 yield env.timeout(end_ns - self._now_ns)
-                self._clients_act_until(self._now_ns)
+                self._seen_ns = self._begin_ns(num_steps) if self._options.async_scheduling else self._now_ns
+                self._clients_act_until(self._seen_ns)
                 self._finish(decision, num_steps)
+            elif self._seen_ns < self._now_ns or scheduler.pool.num_held:  # nothing could be decided beforehand
+                self._seen_ns = self._now_ns
+                scheduler.pool.release_held(everyone=True)
             else:
                 wake_ns = self._wake_ns(decision)
                 if wake_ns is None:
                     break
                 recorder.idle(self._now_ns, wake_ns)
                 yield env.timeout(wake_ns - self._now_ns)
+                self._seen_ns = self._now_ns
         self._close()
 
     @property
@@ -169,8 +178,22 @@ class Engine:
             last_ns = self._anchor_ns + self._stretch.end_ns(self._step + num_steps - 1)
             event_ns = self._interruption_ns(last_ns)
             if event_ns is not None:
-                num_steps = max(1, self._stretch.steps_until(event_ns - self._anchor_ns) - self._step)
+                num_steps = min(num_steps, self._steps_until_seen(event_ns))
         return self._anchor_ns + self._stretch.end_ns(self._step + num_steps), num_steps
+
+    def _steps_until_seen(self, event_ns: int) -> int:
+        """Steps until the first decision that can take an event into account."""
+        assert self._stretch is not None
+        elapsed_ns = event_ns - self._anchor_ns
+        if not self._options.async_scheduling:
+            return max(1, self._stretch.steps_until(elapsed_ns) - self._step)
+        return max(1, (self._stretch.steps_until(elapsed_ns) if elapsed_ns > 0 else 0) + 1 - self._step)
+
+    def _begin_ns(self, num_steps: int) -> int:
+        """When the last of ``num_steps`` steps, which ends now, began."""
+        assert self._stretch is not None
+        step = self._step + num_steps
+        return self._anchor_ns + (self._stretch.end_ns(step - 1) if step > 1 else 0)
 
     def _interruption_ns(self, last_ns: int) -> int | None:
         """The first event up to ``last_ns`` that may change the decision, or after which clients may do what is not
@@ -193,6 +216,11 @@ class Engine:
         self._recorder.end_span(now_ns)
         for seq in batch.preempted:
             self._recorder.preempted(seq, now_ns)
+        for seq in batch.paused:
+            self._recorder.paused(seq)
+        for seq in batch.resumed:
+            self._recorder.resumed(seq)
+            self._expect_finish(seq)
         for seq in batch.admitted:
             self._recorder.admitted(seq, now_ns)
             if seq.joined_clock >= 0:
@@ -229,13 +257,14 @@ class Engine:
     def _expect_finish(self, seq: Sequence) -> None:
         """The finish check: the only reader of a true output length. The sequence has just joined the cohort."""
         remaining = seq.request.num_output_tokens - seq.num_generated_tokens
-        heapq.heappush(self._finishes, (seq.joined_clock + remaining, seq.id, seq.arrival_ns, seq.joined_clock, seq))
+        last, joined = seq.joined_clock + remaining, seq.joined_clock
+        heapq.heappush(self._finishes, (last, seq.admission, seq.id, seq.arrival_ns, joined, seq))
 
     def _steps_to_finish(self, batch: Batch) -> int:
         """Steps until the next decoding sequence has its last token."""
         if not batch.num_decodes:
             return self._max_stride
-        while self._finishes[0][3] != self._finishes[0][4].joined_clock:
+        while self._finishes[0][-2] != self._finishes[0][-1].joined_clock:
             heapq.heappop(self._finishes)
         return self._finishes[0][0] - self._scheduler.pool.cohort.clock
 

@@ -106,6 +106,7 @@ def run_variant(prepared: Prepared, name: str, options: EngineOptions) -> Record
     options = replace(
         options,
         swap_bytes_per_s=parts.swap_bytes_per_s,
+        async_scheduling=getattr(engine, "async_scheduling", False),
         max_queued_requests=limit,
         retry_after_ns=retry_after_ns,
     )

@@ -163,6 +163,9 @@ class ChunkedEngineConfig(IterationLevelLimits):
     """One token budget per step: running sequences first, then prompts in chunks that fill the budget."""
 
     policy: Literal["chunked"]
+    async_scheduling: bool = Field(
+        False, description="decide the next step while one runs (vLLM's flag): slots and arrivals are seen one step late"
+    )
 
 
 POLICIES = Choice(

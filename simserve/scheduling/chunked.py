@@ -12,10 +12,16 @@ class ChunkedScheduler:
     """Running sequences first, in order of admission, then waiting ones, each prefill cut to what the budget leaves.
 
     A prefill is cut only when it exhausts the budget, so at most one is unfinished and it was admitted last.
+
+    Under ``async_scheduling`` (vLLM's) the next step is decided while one runs. Who has all tokens is known beforehand
+    and computes no more, but slot and blocks come back one decision later; a step that could not run anything does not
+    run, and then there is nothing to wait for.
     """
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Pool, async_scheduling: bool = False) -> None:
         self.pool = pool
+        self._is_async = async_scheduling
+        self._unreported: tuple[list[Sequence], int] = [], 0  # preempted, and bytes moved, when nothing was left to run
         self._partial: Sequence | None = None  # the unfinished prefill
         self._standing: Batch | None = None  # the decision, while it may repeat
         self._queue_was_passed_over = False  # nobody is admitted in a step that preempts
@@ -27,8 +33,11 @@ class ChunkedScheduler:
     def schedule(self, now_ns: int, more_coming: bool) -> Batch | WaitUntil | None:
         """The next step's decision."""
         pool = self.pool
-        preempted, moved = self._make_room()
-        self._queue_was_passed_over = bool(preempted)
+        if self._is_async:
+            pool.release_held(everyone=False)
+        victims, moved = self._make_room()
+        self._queue_was_passed_over = bool(victims)
+        preempted, moved = self._unreported[0] + victims, self._unreported[1] + moved
         prefills: list[tuple[Sequence, int]] = []
         chunk = self._partial_chunk()
         if self._partial is not None and chunk:
@@ -36,10 +45,12 @@ class ChunkedScheduler:
             prefills.append((self._partial, chunk))
         pool.allocator.grow(1)
         admitted: list[Sequence] = []
-        if pool.waiting and not preempted:
+        if pool.waiting and not victims:
             moved += self._admit(pool.limits.max_num_batched_tokens - len(pool.cohort) - chunk, admitted, prefills)
         if not prefills and not len(pool.cohort):
+            self._unreported = preempted, moved  # what is held was in the way of the last one that ran
             return None
+        self._unreported = [], 0
         standing = self._standing
         if standing is not None and not admitted and not preempted and standing.prefills == tuple(prefills):
             return standing
@@ -58,7 +69,7 @@ class ChunkedScheduler:
     def steady_steps(self, batch: Batch, max_steps: int) -> int:
         """For how many steps, up to ``max_steps``, the decision stands if nothing finishes or arrives."""
         allocator = self.pool.allocator
-        if self._queue_was_passed_over:
+        if self._queue_was_passed_over or self.pool.num_held:
             return 1
         if not batch.prefills:
             return 1 + allocator.growth_limit(max_steps - 1)
@@ -104,9 +115,12 @@ class ChunkedScheduler:
 
     def finish(self, seq: Sequence) -> list[Sequence]:
         """The sequence has its last token; returns those whose answers are now delivered: itself."""
-        self.pool.cohort.leave(seq)
-        self.pool.release(seq)
         self._standing = None
+        if self._is_async:
+            self.pool.hold(seq)
+        else:
+            self.pool.cohort.leave(seq)
+            self.pool.release(seq)
         return [seq]
 
     def abort(self, seq: Sequence) -> list[Sequence]:

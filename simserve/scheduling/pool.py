@@ -28,6 +28,7 @@ class Pool:
         self.waiting = WaitingQueue(order)
         self.cohort = DecodeCohort()
         self.num_running = 0
+        self._held: tuple[list[Sequence], list[Sequence]] = [], []  # since the last decision, and before it
         self._num_admissions = 0
         self.other_tokens = 0  # in the cache, of running sequences that do not decode
 
@@ -37,9 +38,14 @@ class Pool:
         return self.cohort.context_tokens + self.other_tokens - self.allocator.shared_tokens
 
     @property
+    def num_held(self) -> int:
+        """Sequences that are answered, and whose slots and cache are not let go of yet."""
+        return len(self._held[0]) + len(self._held[1])
+
+    @property
     def has_free_slot(self) -> bool:
         """Whether another sequence may run."""
-        return self.num_running < self.limits.max_num_seqs
+        return self.num_running + self.num_held < self.limits.max_num_seqs
 
     def refusal(self, request: Request) -> str | None:
         """Why a request can never be served by any policy over this cache; None if it can."""
@@ -118,6 +124,22 @@ class Pool:
         """A running sequence is done: its slot and cache are free."""
         self.allocator.free(seq)
         self.num_running -= 1
+
+    def hold(self, seq: Sequence) -> None:
+        """A decoding sequence has its last token, and its slot and cache are let go of later."""
+        self.cohort.leave(seq)
+        self.allocator.stop_growth(seq)
+        self.other_tokens += seq.num_computed_tokens
+        self.num_running -= 1
+        self._held[0].append(seq)
+
+    def release_held(self, everyone: bool) -> None:
+        """A decision is made: free what was held before the last one, or everything that is held."""
+        since, before = self._held
+        for seq in [*before, *(since if everyone else ())]:
+            self.allocator.free(seq)
+            self.other_tokens -= seq.num_computed_tokens
+        self._held = [], [] if everyone else since
 
     def withdraw(self, seq: Sequence) -> None:
         """A waiting sequence is given up: it leaves the queue and, if it was swapped out, the swap space."""
