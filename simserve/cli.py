@@ -18,10 +18,12 @@ import simserve
 from simserve import (
     capacity_command,
     compare_command,
+    init_command,
     knee_command,
     profile_command,
     replay_command,
     sweep_command,
+    validate_command,
 )
 from simserve.errors import InputError
 from simserve.exit_codes import exit_codes, typed_command
@@ -270,3 +272,5 @@ app.command(epilog=knee_command.EPILOG)(knee_command.knee)
 app.command(epilog=capacity_command.EPILOG)(capacity_command.capacity)
 app.command(epilog=compare_command.EPILOG)(compare_command.compare)
 app.command(epilog=replay_command.EPILOG)(replay_command.replay)
+app.command(epilog=validate_command.EPILOG)(validate_command.validate)
+app.command(epilog=init_command.EPILOG)(init_command.init)

@@ -17,7 +17,7 @@ LONGEST_FILE = 350
 CORE = {"request", "model_spec", "kv_cache", "scheduling", "step_time", "workload"}
 RECORDS = {"request", "records", "step_time"}
 RESULT = {"simulate", "scenario", *RECORDS}
-COMMANDS = ("sweep", "knee", "capacity", "compare", "replay")
+COMMANDS = ("sweep", "knee", "capacity", "compare", "replay", "validate")
 MAY_IMPORT = {
     "errors": set(),
     "request": set(),
@@ -54,12 +54,19 @@ MAY_IMPORT = {
     "capacity": {"knee", "report", "scenario", "tasks"},
     "compare": {"distributions", "manifest", "report", "request", "run_directory", "summary"},
     "replay": {"clients", "distributions", "manifest", "request", "run_directory", "scenario", "summary", "workload"},
+    "recorded": {*RECORDS, "distributions", "replay", "scenario", "scheduling", "workload"},
+    "validate": {
+        *{*RESULT, "distributions", "engine", "manifest", "metrics", "model_spec", "recorded", "report"},
+        *{"run_directory", "summary", "terminal", "workload"},
+    },
+    "vllm_flags": {"assemble", "model_spec", "scenario", "step_time"},
+    "init_command": {"exit_codes", "vllm_flags"},
     "exit_codes": set(),
     "profile_command": {"exit_codes", "report", "step_time"},
-    **{f"{name}_command": {"exit_codes", name} for name in COMMANDS},
+    **{f"{name}_command": {"exit_codes", "replay", name} for name in COMMANDS},
     "cli": {
         *{"report", "step_time", "exit_codes", "profile_command", "run_command", "scenario"},
-        *(f"{name}_command" for name in COMMANDS),
+        *(f"{name}_command" for name in (*COMMANDS, "init")),
     },
     "__main__": {"cli"},
 }
@@ -116,7 +123,7 @@ def test_torch_and_transformers_are_imported_in_calibrate_alone():
         tops = {module.split(".")[0] for module, _ in _imports(path)}
         assert not tops & {"torch", "transformers"}, path
         if "calibrate" in tops:
-            assert _room(path) in {"cli", "profile_command"}, path
+            assert _room(path) in {"cli", "profile_command", "validate"}, path
 
 
 @pytest.mark.parametrize("library", ONLY_IN)
@@ -127,8 +134,8 @@ def test_a_library_stays_in_its_room(library):
 
 
 def test_calibrate_knows_only_the_profile_s_side_of_simserve():
-    """calibrate writes what step_time reads; it does not reach into the engine."""
-    allowed = ("simserve.step_time", "simserve.model_spec", "simserve.errors", "simserve.request")
+    """calibrate writes what step_time reads, and records runs of real engines; it does not reach into the engine."""
+    allowed = ("simserve.step_time", "simserve.model_spec", "simserve.errors", "simserve.request", "simserve.recorded")
     for path in _files("calibrate"):
         for module, line in _imports(path):
             if module.startswith("simserve."):
