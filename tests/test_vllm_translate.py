@@ -137,6 +137,14 @@ def test_prefix_caching_is_on_unless_turned_off():
     assert engine(f"{SERVE} --no-enable-prefix-caching")["prefix_caching"] is False
 
 
+def test_asynchronous_scheduling_is_on_unless_turned_off():
+    """By the flag, or by drafts that vLLM cannot make ahead of time (config/vllm.py)."""
+    assert engine(SERVE)["async_scheduling"] is True
+    assert engine(f"{SERVE} --no-async-scheduling")["async_scheduling"] is False
+    assert engine(f"{SERVE} --speculative-config.method ngram")["async_scheduling"] is False
+    assert engine(f"{SERVE} --speculative-config.method eagle")["async_scheduling"] is True
+
+
 def test_the_context_is_the_model_s_own_or_fitted_to_the_cache():
     """auto and -1 shrink it to what the cache holds; K is 1,024 and k 1,000."""
     assert engine(SERVE)["max_model_len"] == 131_072
@@ -176,8 +184,17 @@ def test_a_profile_brings_its_own_device():
     assert told["num_blocks"] == 32
 
 
-def test_a_local_model_is_read_from_its_config(tmp_path):
-    """A folder with a config.json, named by its path from the scenario's folder."""
+@pytest.mark.parametrize(
+    ("more", "dtypes"),
+    [
+        ({}, ("bf16", "bf16")),
+        ({"torch_dtype": "float16"}, ("fp16", "fp16")),
+        ({"dtype": "float32"}, ("bf16", "bf16")),  # vLLM halves what was published in 32 bits
+        ({"dtype": "float16", "quantization_config": {"quant_method": "fp8"}}, ("fp8", "fp16")),
+    ],
+)
+def test_a_local_model_is_read_from_its_config(tmp_path, more, dtypes):
+    """A folder with a config.json, named by its path from the scenario's folder; type and quantization are in it."""
     config = {
         "model_type": "qwen3",
         "num_hidden_layers": 4,
@@ -189,21 +206,21 @@ def test_a_local_model_is_read_from_its_config(tmp_path):
         "max_position_embeddings": 4096,
     }
     (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "config.json").write_text(json.dumps(config))
+    (tmp_path / "mine" / "config.json").write_text(json.dumps(config | more))
     made = from_vllm(InitOptions(tmp_path / "out.yaml", f"vllm serve {tmp_path}/mine"))
     data = yaml.safe_load(made.text)
     assert (data["model"], data["engine"]["max_model_len"]) == ("./mine", 4096)
+    assert (data["step_time"]["dtype"], data["engine"]["kv_cache"]["dtype"]) == dtypes
 
 
 def test_what_cannot_be_translated_is_named_with_its_reason():
     """Flags that change timing and have no key, of this version and of others, and variables by name alone."""
     command = (
-        f"VLLM_ATTENTION_BACKEND=FLASHINFER VLLM_API_KEY=s3cret {SERVE} --no-async-scheduling --enforce-eager "
+        f"VLLM_ATTENTION_BACKEND=FLASHINFER VLLM_API_KEY=s3cret {SERVE} --enforce-eager "
         "--long-prefill-token-threshold 512 --swap-space 4 --pipeline-parallel-size 2 --enable-lora"
     )
     found = written(command).findings
     assert list(found.untranslated) == [
-        "--no-async-scheduling",
         "--enable-lora",
         "--enforce-eager",
         "--long-prefill-token-threshold 512",

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from simserve.scenario.engine_models import PagedCacheConfig
+from simserve.scenario.engine_models import ChunkedEngineConfig, PagedCacheConfig
 from simserve.scenario.messages import printable
 from simserve.vllm_flags.quoting import quoted
 from simserve.vllm_flags.settings import Setting
@@ -43,7 +43,11 @@ def vllm_scenario(weights: Weights, engine: Engine, step_time: tuple[str, str], 
             _line(0, "step_time", *step_time),
             default_workload(int(engine.limits["max_model_len"].value)),
             "engine:\n  policy: chunked  # vLLM's v1 scheduler: one token budget per step, running sequences first\n",
-            *(_setting(2, key, setting) for key, setting in engine.limits.items()),
+            *(
+                _setting(2, key, setting)
+                for key, setting in engine.limits.items()
+                if key in ChunkedEngineConfig.model_fields
+            ),
             "  kv_cache:\n    allocator: paged\n",
             *(
                 _setting(4, key, setting)

@@ -13,7 +13,8 @@ TRANSLATED = names(
     """
     model max-num-seqs max-num-active-seqs max-num-batched-tokens max-num-scheduled-tokens max-model-len block-size
     gpu-memory-utilization kv-cache-memory-bytes num-gpu-blocks-override kv-cache-dtype enable-prefix-caching
-    tensor-parallel-size dtype quantization scheduling-policy watermark performance-mode config
+    tensor-parallel-size dtype quantization scheduling-policy watermark performance-mode async-scheduling
+    config
     """
 )
 """Flags that the translation reads."""
@@ -66,7 +67,6 @@ _NEUTRAL: Mapping[str, tuple[str, ...]] = {
     "api-server-count": ("1",),
 }
 _WHY: Mapping[str, str] = {
-    "async-scheduling": "the host's work between steps is not hidden then, and comes on top of every step time",
     "enable-chunked-prefill": "prompts that do not fit a step's remaining budget are split here; vLLM makes them wait",
     "scheduler-reserve-full-isl": "admission here always wants room for the whole prompt",
     "max-num-partial-prefills": "vLLM 0.19 itself refuses any value but 1",

@@ -94,7 +94,17 @@ def _step_limits(flags: Flags, weights: Weights, target: Target, num_devices: in
         "max_num_batched_tokens": Setting(num_tokens, "--max-num-batched-tokens" if tokens else why),
         "max_model_len": longest,
         "queue_order": _given_or(flags, "scheduling-policy", policy),
+        "async_scheduling": _asynchronous(flags),
     }
+
+
+def _asynchronous(flags: Flags) -> Setting:
+    """On, unless speculative decoding of a kind that cannot be (``config/vllm.py``) turns it off."""
+    speculation = text(flags, "speculative-config", text(flags, "spec-method", ""))
+    guesses = any(word in speculation for word in ("ngram", "suffix", "medusa", "mlp_speculator"))
+    if guesses and "async-scheduling" not in flags.given and "ngram_gpu" not in speculation:
+        return Setting(False, "vLLM turns it off with this kind of speculative decoding")
+    return _given_or(flags, "async-scheduling", is_on(flags, "async-scheduling", True))
 
 
 def _max_model_len(flags: Flags, weights: Weights) -> Setting:
@@ -126,7 +136,7 @@ def _admitting(flags: Flags, limits: dict[str, Setting], cached: int) -> tuple[d
 def _kv_dtype(flags: Flags, weights: Weights) -> tuple[Setting, dict[str, str]]:
     asked = text(flags, "kv-cache-dtype", "auto")
     if asked == "auto":
-        return Setting(weights.activations, "--kv-cache-dtype auto: the activations' type"), {}
+        return Setting(weights.activations, f"--kv-cache-dtype auto, {weights.why}"), {}
     if asked in _KV_DTYPES:
         return Setting(_KV_DTYPES[asked], f"--kv-cache-dtype {asked}"), {}
     flag = printable(f"--kv-cache-dtype {asked[:40]}")

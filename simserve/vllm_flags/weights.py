@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from simserve.errors import InputError
@@ -28,12 +29,13 @@ _SUFFIX = re.compile(
     re.IGNORECASE,
 )
 _FOUR_BIT_METHODS = ("awq", "gptq", "bitsandbytes", "gguf", "fp4", "mxfp4", "w4a16", "int4", "bnb", "auto-round", "inc")
+_SAYS_NOTHING = ("none", "compressed-tensors", "modelopt")  # formats that hold weights of several widths
 
 
 @dataclass(frozen=True)
 class Weights:
     """A model as it is loaded. ``dtype`` is the one to simulate with, ``activations`` that of activations and of a
-    cache that is not told otherwise; ``problem`` says what of it could not be translated."""
+    cache that is not told otherwise, for the reason ``why``; ``problem`` says what of it could not be translated."""
 
     spec: ModelSpec
     model: str
@@ -44,59 +46,78 @@ class Weights:
     problem: str | None = None
 
 
+@dataclass(frozen=True)
+class _Checkpoint:
+    """Dimensions, what the scenario calls the model, how its weights are quantized (empty: not), and its type."""
+
+    spec: ModelSpec
+    called: str
+    quantized: str
+    dtype: str | None = None
+
+
 def find_weights(flags: Flags, hardware: Hardware | None, folder: Path) -> Weights:
     """The model of the flags; ``folder`` is where the scenario will be. Raises InputError for an unknown model."""
     if flags.model is None:
         raise InputError("vllm serve: names no model; write it after `serve`, or as --model")
-    spec, name, suffix = _spec(flags.model, folder)
-    activations, why = _activations(flags, spec)
-    method = text(flags, "quantization", "none")
-    method = suffix if method in ("none", "compressed-tensors", "modelopt") and suffix else method
-    if method == "none":
-        return Weights(spec, name, activations, activations, spec.weight_bytes(activations), why)
-    return _quantized(Weights(spec, name, activations, activations, 0, f"{method} weights"), method, hardware)
+    checkpoint = _checkpoint(flags.model, folder)
+    spec = checkpoint.spec
+    activations, why = _activations(flags, checkpoint)
+    plain = Weights(spec, checkpoint.called, activations, activations, spec.weight_bytes(activations), why)
+    asked = text(flags, "quantization", "none")
+    method = checkpoint.quantized if checkpoint.quantized and asked in _SAYS_NOTHING else asked
+    return plain if method == "none" else _quantized(plain, method, hardware)
 
 
 def _quantized(plain: Weights, method: str, hardware: Hardware | None) -> Weights:
+    """Weights of the projections in fewer bits; embeddings, head and norms stay as they are."""
     spec, act = plain.spec, plain.activations
-    where = f"{hardware.name} has" if hardware is not None else "the profile decides"
+    rest = (spec.num_parameters - spec.matmul_parameters) * dtype_bytes(act)
+    dtype = "fp8" if "fp8" in method else "int8" if "int8" in method or "w8a8" in method else None
     if any(word in method for word in _FOUR_BIT_METHODS):
-        body = round(spec.matmul_parameters * _FOUR_BITS)
-        size = body + (spec.num_parameters - spec.matmul_parameters) * dtype_bytes(act)
         problem = f"4-bit weights: counted with 4.25 bits in memory, but steps are timed with {act}"
-        return Weights(spec, plain.model, act, act, size, plain.why, problem)
-    for dtype in ("fp8", "int8"):
-        if dtype in method or (dtype == "int8" and "w8a8" in method):
-            size = spec.matmul_parameters + (spec.num_parameters - spec.matmul_parameters) * dtype_bytes(act)
-            if hardware is None or dtype in hardware.peak_flops:
-                return Weights(spec, plain.model, dtype, act, size, plain.why)
-            problem = f"{dtype} weights: {where} no {dtype} arithmetic, so steps are timed with {act}"
-            return Weights(spec, plain.model, act, act, size, plain.why, problem)
-    problem = f"its effect is not known here: weights are counted and timed with {act}"
-    return Weights(spec, plain.model, act, act, spec.weight_bytes(act), plain.why, problem)
+        return replace(plain, num_bytes=round(spec.matmul_parameters * _FOUR_BITS) + rest, problem=problem)
+    if dtype is None:
+        problem = f"the effect of this is not known here: weights are counted and timed with {act}"
+        return replace(plain, problem=problem)
+    narrow = replace(plain, num_bytes=spec.matmul_parameters + rest)
+    if hardware is None or dtype in hardware.peak_flops:
+        return replace(narrow, dtype=dtype)
+    problem = f"{dtype} weights: {hardware.name} has no {dtype} arithmetic, so steps are timed with {act}"
+    return replace(narrow, problem=problem)
 
 
-def _activations(flags: Flags, spec: ModelSpec) -> tuple[str, str]:
+def _activations(flags: Flags, checkpoint: _Checkpoint) -> tuple[str, str]:
     asked = text(flags, "dtype", "auto")
     if asked in DTYPES:
         return DTYPES[asked], f"--dtype {asked}"
     if asked != "auto":
         raise InputError(printable(f"--dtype: must be one of auto, {', '.join(DTYPES)} (got {asked!r})"))
-    dtype = "fp16" if spec.name.startswith("llama-2") else "bf16"
-    return dtype, "the checkpoint's own type, taken to be that (--dtype auto)"
+    if checkpoint.dtype is not None:
+        return ("bf16" if checkpoint.dtype == "fp32" else checkpoint.dtype), "--dtype auto: by the model's config.json"
+    return ("fp16" if checkpoint.spec.name.startswith("llama-2") else "bf16"), "--dtype auto: as it was published"
 
 
-def _spec(model: str, folder: Path) -> tuple[ModelSpec, str, str]:
-    """Dimensions, what the scenario calls the model, and how its name says that the weights are quantized."""
+def _checkpoint(model: str, folder: Path) -> _Checkpoint:
+    """What a name or a path tells of a model."""
     path = Path(os.path.expanduser(model))
-    try:
-        is_path = path.exists() and ("/" in model or path.is_dir() or model.endswith(".json"))
-    except (OSError, ValueError):
-        is_path = False
     match = _SUFFIX.search(model)
     suffix = match["kind"].lower() if match else ""
-    if is_path:
-        relative = os.path.relpath(path.resolve(), folder.resolve())
-        return load_model_spec(path), relative if "/" in relative else f"./{relative}", suffix
-    spec = load_model_spec(_SUFFIX.sub("", model))
-    return spec, spec.name, suffix
+    if not _is_path(path, model):
+        spec = load_model_spec(_SUFFIX.sub("", model))
+        return _Checkpoint(spec, spec.name, suffix)
+    spec = load_model_spec(path)
+    config = json.loads((path / "config.json" if path.is_dir() else path).read_text(encoding="utf-8"))
+    method = config.get("quantization_config")
+    told = str(method.get("quant_method", "")).lower() if isinstance(method, dict) else ""
+    dtype = DTYPES.get(str(config.get("dtype", config.get("torch_dtype"))).lower())
+    relative = os.path.relpath(path.resolve(), folder.resolve())
+    called = relative if "/" in relative else f"./{relative}"
+    return _Checkpoint(spec, called, suffix if told in _SAYS_NOTHING and suffix else told or suffix, dtype)
+
+
+def _is_path(path: Path, model: str) -> bool:
+    try:
+        return path.exists() and ("/" in model or path.is_dir() or model.endswith(".json"))
+    except (OSError, ValueError):
+        return False
