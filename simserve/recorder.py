@@ -115,7 +115,9 @@ class Recorder:
         if requests.first_scheduled_ns[seq.id] == NEVER:
             requests.first_scheduled_ns[seq.id] = now_ns
             requests.status[seq.id] = RUNNING
-        self._occupied[seq.id] = [seq.id, heapq.heappop(self._free_slots), now_ns, NEVER, NEVER, NEVER]
+        # More may run than compute in a step (``paused``): then there is a slot more.
+        slot = heapq.heappop(self._free_slots) if self._free_slots else len(self._occupied)
+        self._occupied[seq.id] = [seq.id, slot, now_ns, NEVER, NEVER, NEVER]
         if seq.joined_clock >= 0:  # swapped in: it decodes at once
             self._gaps.resume(seq)
             self._occupied[seq.id][3] = now_ns
@@ -127,6 +129,14 @@ class Recorder:
         self._gaps.preempt(seq)
         self.released(seq, now_ns)
         self.records.num_preemptions += 1
+
+    def paused(self, seq: Sequence) -> None:
+        """The sequence misses steps and keeps slot and cache: its gap stays open."""
+        self._gaps.preempt(seq)
+
+    def resumed(self, seq: Sequence) -> None:
+        """The sequence decodes again."""
+        self._gaps.resume(seq)
 
     def emitted_by_prefill(self, seq: Sequence, now_ns: int) -> None:
         """A complete prefill gave a token, the first or the next after a preemption; the sequence decodes from here."""

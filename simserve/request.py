@@ -144,7 +144,9 @@ class Batch:
       ``needs_max_decode_context = True``: keeping it costs 3 % of the engine's time).
 
     Work: ``prefills`` pairs each sequence that prefills with the tokens of its own that a step computes; ``admitted``
-    and ``preempted`` are what the decision changed; ``transfer_bytes`` were swapped before the first step.
+    and ``preempted`` are what the decision changed, ``paused`` those who decoded and miss steps from here on, with
+    their place and cache kept, and ``resumed`` those who decode again; ``transfer_bytes`` were swapped before the
+    first step.
     """
 
     chunks: tuple[Chunk, ...] = ()
@@ -155,6 +157,8 @@ class Batch:
     preempted: tuple[Sequence, ...] = ()
     transfer_bytes: int = 0
     max_decode_context: int = 0
+    paused: tuple[Sequence, ...] = ()
+    resumed: tuple[Sequence, ...] = ()
 
     @property
     def num_batched_tokens(self) -> int:
