@@ -153,6 +153,48 @@ def test_skew_of_ratios_left_out(name: str, regime: str, at_mean: float, with_al
     assert _error(list(predicted), list(rows.t_skew_us)) == pytest.approx(with_alpha, abs=0.002)
 
 
+@pytest.mark.parametrize("name", ["rtx4090", "rtxpro6000"])
+def test_skew_times_are_of_three_launches(name: str) -> None:
+    """Decodes alone at the longest, over the same shapes in ``attention.csv``: three to one; only shares are read."""
+    rows = pd.read_csv(DATA / PROFILES[name][0] / "tp1" / "skew.csv")
+    rows = rows[(rows.regime == "pure") & (rows.kv_big >= 1024)]
+    curves = attention(name).decode_rows
+    known = [1e6 * curves.curve(int(row.n)).at(float(row.kv_big)) for row in rows.itertuples()]
+    assert np.median(rows.t_max_us / np.array(known)) == pytest.approx(3.0, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("name", "decodes", "shares"),
+    [
+        ("rtx4090", 32, {"skew": 0.066, "fusible": 0.012, "gaps": 0.013, "padding": 0.002, "host": 0.040}),
+        ("rtxpro6000", 128, {"skew": 0.036, "fusible": 0.014, "gaps": 0.011, "padding": 0.001, "host": 0.035}),
+    ],
+)
+def test_what_each_unknown_is_worth(name: str, decodes: int, shares: dict[str, float]) -> None:
+    """Shares of a step of decodes over 1,300 tokens: the longest at three times the mean; operators that a compiler can
+    fuse; a microsecond between the ten kernels of a layer; tokens padded to multiples of 8 (26 to 47 decodes, 96 to
+    128); a millisecond of the host."""
+    step_time, tables = model(name), load_operators(DATA / PROFILES[name][0], load_model_spec("llama-3.1-8b"))
+    alike = Batch((), decodes, decodes * 1300)
+    step_s = step_time.ramp(alike, 0).first_s
+    unequal = Batch((), decodes, decodes * 1300, max_decode_context=3 * 1300)
+    dense = pd.read_csv(DATA / PROFILES[name][0] / "tp1" / "dense.csv").pivot(
+        index="tokens", columns="layer", values="time_us"
+    )
+    row = dense.loc[decodes]
+    sizes = range(26, 48) if decodes == 32 else range(96, 129)
+    padded_s = [32 * (tables.layer.at(-(-n // 8) * 8)[0] - tables.layer.at(n)[0]) for n in sizes]
+    steps_s = [step_time.ramp(Batch((), n, n * 1200), 0).first_s for n in sizes]
+    found = {
+        "skew": step_time.ramp(unequal, 0).first_s / step_s - 1,
+        "fusible": 32 * 1e-6 * (2 * row.layernorm + row.act_fn + row.rotary_emb) / step_s,
+        "gaps": 32 * 10e-6 / step_s,
+        "padding": np.mean(padded_s) / np.mean(steps_s),
+        "host": 1e-3 / step_s,
+    }
+    assert found == pytest.approx(shares, abs=0.001)
+
+
 def test_empty_alphas_are_no_trouble() -> None:
     """Rows without alpha are there, and are read."""
     path = DATA / PROFILES["rtxpro6000"][0] / "tp1" / "skew.csv"

@@ -51,6 +51,27 @@ def test_nearest_in_ratio(known: list[int], value: float) -> None:
     assert abs(math.log((found + 16) / (value + 16))) == pytest.approx(min(off), abs=1e-12)
 
 
+def saturating_us(contexts: list[int], busy: float) -> float:
+    """Decodes that start together on a device that gets through a/(a + busy) tokens a microsecond while a are left."""
+    total, done = 0.0, 0
+    for i, context in enumerate(sorted(contexts)):
+        left = len(contexts) - i
+        total += (context - done) * left / (left / (left + busy))
+        done = context
+    return total
+
+
+@given(st.lists(st.integers(1, 10_000), min_size=4, max_size=4), st.floats(0.1, 100.0))
+def test_on_a_device_that_saturates_the_rule_is_exact(contexts: list[int], busy: float) -> None:
+    """Theory: alpha of decodes of two kinds, as the files have them, tells the time of four of any lengths."""
+    two_kinds = saturating_us([100, 100, 100, 400], busy), saturating_us([100, 100, 400, 400], busy)
+    at = [saturating_us([context] * 4, busy) for context in (175, 250, 400)]
+    table = fit_skew(rows((4, 0, 0, at[0], at[2], two_kinds[0]), (4, 0, 0, at[1], at[2], two_kinds[1])))
+    mean, longest = saturating_us([1] * 4, busy) * sum(contexts) / 4, saturating_us([max(contexts)] * 4, busy)
+    predicted = mean + table.alpha(4) * (longest - mean)
+    assert predicted == pytest.approx(saturating_us(contexts, busy), rel=1e-9)
+
+
 def test_rows_that_say_nothing_weigh_nothing() -> None:
     """Where the longest costs no more than the mean, alpha is empty in the files, and a huge one here would mislead."""
     silent = ((4, 0, 0, 100, 100, 180), (4, 0, 0, 100, 99.9, 150), (4, 0, 0, 100, 100.001, 150))

@@ -6,6 +6,11 @@ prefill in the same kernel or without. The excess over the mean follows the long
 2.2 % (RTX 4090) and 1.8 % (RTX PRO 6000), where the mean alone is off by 5.4 % and 3.7 %, the standard deviation in
 place of the longest by 4.2 % and 3.1 %, and the shares that come with the tables by 3.5 % and 6.1 %. Beside a prefill
 alpha also depends on its tokens and their context: 5.0 % and 4.7 %, against 8.4 % and 9.1 % at the mean.
+
+Why the longest: where a kernel with a decodes left gets through A·a/(a + s) tokens a second, s for what it takes to
+keep memory busy, decodes that start together take (Σ contexts + s · longest)/A, exactly and whatever the spread.
+
+The files' times are of three launches (three times those of ``attention.csv``); a share does not mind.
 """
 
 from __future__ import annotations
