@@ -99,15 +99,13 @@ def error_reach(values: Sequence[float]) -> float:
 
 
 def latency_figures(curves: Curves, entries: Mapping[str, Entry], styles: Sequence[VariantStyle]) -> list[Figure]:
-    """Both sides' distributions of TTFT, TPOT, E2E and ITL, overlaid; a latency that neither has gets no figure."""
+    """Both sides' distributions of TTFT, TPOT, E2E and ITL, overlaid; a latency that one lacks gets no figure."""
     levels = np.array(curves["levels"], np.float64)
     figures = []
     for name, sides in curves["latencies"].items():
-        columns = {style.key: np.array(sides[side], np.float64) for style, side in zip(styles, SIDES, strict=True)}
-        drawn = [style for style in styles if np.isfinite(columns[style.key]).any()]
-        if drawn:
-            kept = {style.key: columns[style.key] for style in drawn}
-            chart = quantile_chart(levels, kept, drawn)
+        columns = _columns(sides, styles)
+        if all(np.isfinite(column).any() for column in columns.values()):
+            chart = quantile_chart(levels, columns, styles)
             figures.append(Figure(f"curve-{name}", TITLES[name], _caption(name, entries), chart))
     return figures
 

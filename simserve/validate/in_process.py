@@ -109,7 +109,7 @@ class RealEngine:
     def _started(self, scenario: Scenario) -> Any:  # noqa: ANN401 - a ReplayEngine
         """The engine, as if nothing had run on it yet."""
         settings, made = _settings(scenario), _provenance(scenario)
-        from calibrate.model import TORCH_DTYPES, build_model, find_model
+        from calibrate.model import build_model, find_model
 
         source, dtype = find_model(scenario.locate(scenario.model)), _dtype(made)
         if self._name == "vllm":
@@ -119,7 +119,7 @@ class RealEngine:
                 python = shutil.which(str(self._python))
                 if python is None:
                     raise ScenarioError(printable(f"--engine-python: must be an interpreter (got {self._python})"))
-                self._vllm = VllmReplay(Path(python), source.spec, TORCH_DTYPES[dtype], settings)
+                self._vllm = VllmReplay(Path(python), source.spec, dtype, settings)
             else:
                 self._vllm.forget_prefixes()
             return self._vllm

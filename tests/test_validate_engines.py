@@ -1,0 +1,150 @@
+"""Validation against real engines in process, on the smallest model: every step's composition is ours, before times."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from simserve.errors import InputError, ScenarioError
+from simserve.recorded.engine_run import from_engine_run
+from simserve.recorded.run import table_of
+from simserve.recorded.steps import read_engine_run
+from simserve.request import Content
+from simserve.scenario import load_scenario
+from simserve.validate.command import ValidateOptions, validate
+from simserve.validate.in_process import RealEngine
+from simserve.validate.prompts import prompts_of
+
+SCENARIO = {
+    "name": "tiny",
+    "model": "tiny",
+    "step_time": {"roofline": "h100-sxm"},
+    "workload": {
+        "num_requests": 12,
+        "arrivals": {"process": "poisson", "rate_rps": 60.0},
+        "prompt_tokens": {"uniform": {"low": 4, "high": 60}},
+        "output_tokens": {"uniform": {"low": 1, "high": 12}},
+    },
+    "engine": {
+        "policy": "chunked",
+        "max_num_seqs": 4,
+        "max_num_batched_tokens": 48,
+        "max_model_len": 128,
+        "kv_cache": {"allocator": "paged", "block_size": 16, "num_blocks": 64, "watermark": 0.0},
+    },
+    "variants": {"chunked": {}, "static": {"engine": {"policy": "static", "max_num_batched_tokens": 512}}},
+}
+
+
+def scenario_file(folder: Path) -> Path:
+    path = folder / "tiny.yaml"
+    path.write_text(yaml.safe_dump(SCENARIO, sort_keys=False))
+    return path
+
+
+def validated(folder, engine, variant, num_runs=2):
+    """The document of a validation, and its folder."""
+    real = RealEngine(engine, "cpu")
+    options = ValidateOptions(
+        scenario_file(folder), variant=variant, serve=real, num_runs=num_runs, out=folder / "out", quiet=True
+    )
+    validate(options)
+    return json.loads((folder / "out" / "validation.json").read_text()), folder / "out"
+
+
+@pytest.mark.parametrize(("engine", "variant"), [("transformers", "chunked"), ("generate", "static")])
+def test_every_step_is_ours(tmp_path, engine, variant):
+    """Requests that come by the clock, cut prompts, static groups: composition by composition, in both runs. The runs
+    are kept and can be scored again as recorded ones."""
+    document, folder = validated(tmp_path, engine, variant)
+    steps = document["steps"]
+    assert steps["first_difference"] is None and steps["identical"] == steps["compared"] > 20
+    runs = [read_engine_run(folder / f"run-{i}.jsonl") for i in (1, 2)]
+    assert steps["compared"] == sum(len(run.steps) for run in runs)
+    assert document["engine"]["kind"] == "in process" and document["engine"]["num_runs"] == 2
+    entry = document["metrics"]["ttft_s"]["mean"]
+    assert entry["noise"] is not None and entry["measured"] > 0 and entry["predicted"] > 0
+    assert document["metrics"]["itl_s"]["p50"]["measured"] > 0
+    if variant == "static":  # a recorded clock does not move a group's size
+        assert document["metrics"]["mean_batch_size"]["error"] == pytest.approx(0, abs=1e-12)
+    again = ValidateOptions(
+        tmp_path / "tiny.yaml", variant=variant, measured=(folder / "run-1.jsonl",), out=tmp_path / "again", quiet=True
+    )
+    validate(again)
+    rescored = json.loads((tmp_path / "again" / "validation.json").read_text())
+    assert rescored["steps"]["compared"] == len(runs[0].steps) and rescored["steps"]["first_difference"] is None
+
+
+def test_a_static_answer_is_delivered_with_its_group(tmp_path):
+    """Measured E2E ends at the last step of the group's longest answer."""
+    _, folder = validated(tmp_path, "generate", "static", 1)
+    run = read_engine_run(folder / "run-1.jsonl")
+    recorded = from_engine_run(run, "x")
+    first_group = [work.id for work in run.steps[0].prefills]
+    longest = max(run.requests[i].num_output_tokens for i in first_group)
+    end_s = run.steps[longest - 1].end.cpu_s - min(each.arrival.cpu_s for each in run.requests)
+    assert recorded.end_ns[first_group] / 1e9 == pytest.approx(np.full(len(first_group), end_s))
+
+
+def test_another_policy_s_first_difference_is_shown_with_both_sides(tmp_path):
+    """A run with a budget of 48 against a scenario with 40: the step, in what, and both states; a badge on the page."""
+    _, folder = validated(tmp_path, "transformers", "chunked", 1)
+    options = ValidateOptions(
+        tmp_path / "tiny.yaml",
+        ("engine.max_num_batched_tokens=40",),
+        "chunked",
+        measured=(folder / "run-1.jsonl",),
+        out=tmp_path / "other",
+        quiet=True,
+    )
+    validate(options)
+    document = json.loads((tmp_path / "other" / "validation.json").read_text())
+    first = document["steps"]["first_difference"]
+    assert document["steps"]["identical"] < document["steps"]["compared"]
+    assert first["run"] == "run-1.jsonl" and "prefills" in first["fields"]
+    assert first["measured"]["num_batched_tokens"] != first["predicted"]["num_batched_tokens"]
+    page = (tmp_path / "other" / "validation.html").read_text()
+    assert "other steps" in page and "other settings" in page
+    assert any("engine.max_num_batched_tokens 48, and the scenario says 40" in note for note in document["notes"])
+
+
+@pytest.mark.parametrize(
+    ("engine", "variant", "changes", "expected"),
+    [
+        ("generate", "chunked", (), "engine.policy: must be static for --engine generate (got chunked)"),
+        ("transformers", "static", (), "engine.policy: must be chunked for --engine transformers (got static)"),
+        ("transformers", "chunked", ("workload.concurrency=2",), "workload.concurrency: must be absent for --engine"),
+    ],
+)
+def test_what_an_engine_cannot_serve_is_refused_before_it_starts(tmp_path, engine, variant, changes, expected):
+    """One sentence, nothing written, no model built."""
+    real = RealEngine(engine, "cpu")
+    changes = tuple(changes) + (("workload.arrivals=null",) if changes else ())
+    options = ValidateOptions(scenario_file(tmp_path), changes, variant, serve=real, out=tmp_path / "out", quiet=True)
+    with pytest.raises(InputError, match=r"tiny\.yaml: .*") as caught:
+        validate(options)
+    assert expected in str(caught.value) and not (tmp_path / "out").exists()
+
+
+def test_a_python_without_vllm_is_refused(tmp_path):
+    """Named, but not there."""
+    scenario = load_scenario(scenario_file(tmp_path)).resolve_variants()["chunked"]
+    real = RealEngine("vllm", "cpu", str(tmp_path / "python"))
+    with pytest.raises(ScenarioError, match="--engine-python: must be an interpreter"):
+        real(scenario, table_of(*(np.array([value]) for value in (0, 4, 4))), lambda num_ended: None)
+
+
+def test_prompts_of_equal_content_begin_alike():
+    """Blocks of one content are one text; the rest of a prompt is its own; lengths are kept."""
+    table = table_of(np.zeros(3, np.int64), np.array([10, 9, 3]), np.array([1, 1, 1]))
+    content = Content(np.array([5, 6, 5, 7]), np.array([0, 2, 4, 4]), 4)
+    first, second, third = prompts_of(table.__class__(**{**vars(table), "content": content}), 1000)
+    assert [len(prompt) for prompt in (first, second, third)] == [10, 9, 3]
+    assert first[:4] == second[:4] and first[4:8] != second[4:8] and first[8:] != second[8:9]
+    assert all(4 <= token < 1000 for token in (*first, *second, *third))
+    assert list(prompts_of(table, 1000)) == list(prompts_of(table, 1000))
