@@ -80,7 +80,7 @@ def test_a_file_is_not_overwritten_without_force(folder):
         (("--from-vllm", SERVE, "--kv-cache-tokens", "16"), "--kv-cache-tokens: must hold two blocks of 16 tokens"),
         (
             ("--from-vllm", f"{SERVE} --max-num-batched-tokens 8 --max-num-seqs 9"),
-            "vllm serve: engine: max_num_batched",
+            "--max-num-seqs: must be ≤ max_num_batched_tokens 8",
         ),
         (("--hardware", "h1000"), "--hardware: unknown hardware"),
         (("--out", "nowhere/scenario.yaml"), "nowhere/scenario.yaml: cannot be written (no such file or directory)"),
@@ -110,10 +110,7 @@ def test_comments_say_where_each_value_comes_from(folder):
     _init("--from-vllm", f"{SERVE} --max-num-seqs 8", "--hardware", "h100-sxm", "--vllm-version", "0.19")
     text = (folder / "scenario.yaml").read_text()
     assert "max_num_seqs: 8  # --max-num-seqs\n" in text
-    assert (
-        "vLLM 0.19's default for a GPU of 70 GiB or more that is no A100 (engine/arg_utils.py)"
-        in text
-    )
+    assert "vLLM 0.19's default for a GPU of 70 GiB or more that is no A100 (engine/arg_utils.py)" in text
     assert "block_size: 16  # vLLM's default on most GPUs (config/cache.py)" in text
     assert "0.9 is granted" in text.replace("\n# ", " ")
     assert '"GPU KV cache size' in text

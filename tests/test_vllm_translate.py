@@ -143,6 +143,10 @@ def test_asynchronous_scheduling_is_on_unless_turned_off():
     assert engine(f"{SERVE} --no-async-scheduling")["async_scheduling"] is False
     assert engine(f"{SERVE} --speculative-config.method ngram")["async_scheduling"] is False
     assert engine(f"{SERVE} --speculative-config.method eagle")["async_scheduling"] is True
+    ray = f"{SERVE} --distributed-executor-backend ray"
+    assert [engine(ray, version=version)["async_scheduling"] for version in ("0.19", "0.32")] == [False, True]
+    on_cpu = engine("VLLM_CPU_KVCACHE_SPACE=1 vllm serve Qwen/Qwen2.5-0.5B --async-scheduling", hardware="laptop-cpu")
+    assert on_cpu["async_scheduling"] is False
 
 
 def test_the_context_is_the_model_s_own_or_fitted_to_the_cache():
@@ -268,6 +272,11 @@ def test_an_image_s_tag_chooses_the_rules():
         ("--scheduling-policy sjf", "--scheduling-policy: must be fcfs or priority (got 'sjf')"),
         ("--dtype int4", "--dtype: must be one of auto, half, float16, bfloat16, float, float32 (got 'int4')"),
         ("--num-gpu-blocks-override 1", "--num-gpu-blocks-override: must hold two blocks of 16 tokens"),
+        ("--max-num-seqs 9 --max-num-batched-tokens 8", "--max-num-seqs: must be ≤ max_num_batched_tokens 8 (got 9)"),
+        (
+            "--no-enable-chunked-prefill --max-num-batched-tokens 4k",
+            "--max-num-batched-tokens: must be ≥ max_model_len 131072 without chunked prefill (got 4000)",
+        ),
         ("--block-size zero", "--block-size: must be a whole number ≥ 1 (got 'zero')"),
     ],
 )

@@ -86,6 +86,8 @@ def _step_limits(flags: Flags, weights: Weights, target: Target, num_devices: in
         num_tokens = tokens
     if seqs is None:
         num_seqs = min(num_seqs, num_tokens)
+    chunked = is_on(flags, "enable-chunked-prefill", True)
+    _require_room_in_a_step(num_tokens, num_seqs, int(longest.value), chunked)
     policy = text(flags, "scheduling-policy", "fcfs")
     if policy not in ("fcfs", "priority"):
         raise InputError(printable(f"--scheduling-policy: must be fcfs or priority (got {policy!r})"))
@@ -94,17 +96,32 @@ def _step_limits(flags: Flags, weights: Weights, target: Target, num_devices: in
         "max_num_batched_tokens": Setting(num_tokens, "--max-num-batched-tokens" if tokens else why),
         "max_model_len": longest,
         "queue_order": _given_or(flags, "scheduling-policy", policy),
-        "async_scheduling": _asynchronous(flags),
+        "async_scheduling": _asynchronous(flags, target),
     }
 
 
-def _asynchronous(flags: Flags) -> Setting:
-    """On, unless speculative decoding of a kind that cannot be (``config/vllm.py``) turns it off."""
+def _asynchronous(flags: Flags, target: Target) -> Setting:
+    """On, unless the platform or what decides the drafts cannot (``platforms/cpu.py``, ``config/vllm.py``)."""
+    if target.is_cpu:
+        return Setting(False, "vLLM has none on a CPU (platforms/cpu.py)")
+    if "async-scheduling" in flags.given:
+        return _given_or(flags, "async-scheduling", is_on(flags, "async-scheduling", True))
     speculation = text(flags, "speculative-config", text(flags, "spec-method", ""))
     guesses = any(word in speculation for word in ("ngram", "suffix", "medusa", "mlp_speculator"))
-    if guesses and "async-scheduling" not in flags.given and "ngram_gpu" not in speculation:
-        return Setting(False, "vLLM turns it off with this kind of speculative decoding")
-    return _given_or(flags, "async-scheduling", is_on(flags, "async-scheduling", True))
+    if guesses and "ngram_gpu" not in speculation:
+        return Setting(False, "vLLM turns it off with this kind of speculative decoding (config/vllm.py)")
+    if flags.version == "0.19" and text(flags, "distributed-executor-backend", "") == "ray":
+        return Setting(False, "vLLM 0.19 turns it off under Ray (v1/executor/ray_executor.py)")
+    return _given_or(flags, "async-scheduling", True)
+
+
+def _require_room_in_a_step(num_tokens: int, num_seqs: int, longest: int, chunked: bool) -> None:
+    """What vLLM refuses to start with (``config/scheduler.py``)."""
+    if num_tokens < num_seqs:
+        raise InputError(f"--max-num-seqs: must be ≤ max_num_batched_tokens {num_tokens} (got {num_seqs})")
+    if num_tokens < longest and not chunked:
+        rule = f"must be ≥ max_model_len {longest} without chunked prefill (got {num_tokens})"
+        raise InputError(f"--max-num-batched-tokens: {rule}; lower --max-model-len")
 
 
 def _max_model_len(flags: Flags, weights: Weights) -> Setting:
