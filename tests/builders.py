@@ -9,7 +9,7 @@ from pathlib import Path
 from simserve import simulate
 from simserve.clients import OPEN_LOOP, ClientPlan
 from simserve.engine import EngineOptions
-from simserve.kv_cache import Allocator, ContiguousAllocator, PagedAllocator, SwapSpace
+from simserve.kv_cache import Allocator, ContiguousAllocator, PagedAllocator, PrefixCachingAllocator, SwapSpace
 from simserve.records import Records
 from simserve.request import RequestTable
 from simserve.scheduling import ChunkedScheduler, ContinuousScheduler, Limits, Pool, Scheduler, StaticScheduler
@@ -29,6 +29,15 @@ def build_allocator(s: Settings) -> Allocator:
     """The cache that the settings name."""
     if s.allocator == "contiguous":
         return ContiguousAllocator(s.num_blocks * s.block_size, s.reserve, s.max_model_len)
+    if s.prefix_caching:
+        return PrefixCachingAllocator(
+            s.num_blocks,
+            s.block_size,
+            max_model_len=s.max_model_len,
+            watermark=s.watermark,
+            null_blocks=s.null_blocks,
+            nameless_first=s.nameless_first,
+        )
     block_bytes = s.block_size * s.kv_bytes_per_token
     swap = SwapSpace(s.swap_space_bytes // block_bytes, block_bytes) if s.preemption == "swap" else None
     return PagedAllocator(

@@ -149,6 +149,25 @@ EVICTIONS = {
         ends=(10, 20, 30, 40, 50),
         num_evictions=2,
     ),
+    "a block that nobody could hit is taken in its turn": rule(
+        # Three blocks: B; then A and a token in the other two; C takes the oldest, B. B and a token hit nothing and
+        # take the token's block and A.
+        asks(("B", 0), ("A", 1), ("C", 0), ("B", 1)),
+        cache_of(3),
+        hits=(0, 0, 0, 0),
+        scheduled=(0, 10, 20, 30),
+        ends=(10, 20, 30, 40),
+        num_evictions=2,
+    ),
+    "or before all others, where that is the rule": rule(
+        # Now C takes the token's block, B is hit, and only A is evicted.
+        asks(("B", 0), ("A", 1), ("C", 0), ("B", 1)),
+        cache_of(3, nameless_first=True),
+        hits=(0, 0, 0, 4),
+        scheduled=(0, 10, 20, 30),
+        ends=(10, 20, 30, 40),
+        num_evictions=1,
+    ),
     "what somebody holds is never evicted": rule(
         # The first holds three blocks from its second step on; C, D, E and the last, which hits A, share the fourth.
         asks(("AB", 0), ("C", 0), ("D", 0), ("E", 0), ("AB", 0), answers=[5, 1, 1, 1, 1]),
@@ -161,11 +180,12 @@ EVICTIONS = {
 }
 
 DUPLICATES = {
-    "the first of two equal blocks serves, and when it is gone the second does not": rule(
-        # Four blocks: A B; A again with a B of its own; then YZ take the block that was free and the first B.
+    "the first of two equal blocks serves, and when it is gone the second": rule(
+        # Four blocks: A B; A again with a B of its own; then YZ take the block that was free and the first B, and the
+        # last, which hits A and the second B, takes a fourth.
         asks(("AB", 0), ("AB", 0), ("YZ", 0), ("AB", 1)),
         cache_of(4),
-        hits=(0, 4, 0, 4),
+        hits=(0, 4, 0, 8),
         scheduled=(0, 10, 20, 30),
         ends=(10, 20, 30, 40),
         num_evictions=2,

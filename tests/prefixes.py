@@ -25,10 +25,12 @@ def fitting_block_sizes(block_tokens: int) -> list[int]:
 
 
 @st.composite
-def contents(draw: st.DrawFn, table: RequestTable) -> RequestTable:
+def contents(draw: st.DrawFn, table: RequestTable, block_size: int | None = None) -> RequestTable:
     """The same requests with prompts that are fresh, the same as an earlier one, or part of an earlier one and more;
-    they end at, or somewhere after, the end of a content block, and now and then the trace tells of less than that."""
-    block_tokens = draw(st.sampled_from([1, 2, 3, 4, 8]))
+    they end at, or somewhere after, the end of a content block, and now and then the trace tells of less than that.
+    ``block_size`` is the cache's, where that is known."""
+    sizes = [n for n in (1, 2, 3, 4, 8) if block_size is None or block_size in fitting_block_sizes(n)]
+    block_tokens = draw(st.sampled_from(sizes))
     most = int(table.num_prompt_tokens.max())
     some = st.lists(st.integers(0, 1), min_size=1, max_size=max(1, most // block_tokens))
     prompts: list[list[int]] = []

@@ -88,8 +88,10 @@ class Reference:
                 "cached_free": paged.cached_free,
                 "num_evictions": paged.num_evictions,
                 "tables": {i: tuple(block.number for block in table) for i, table in paged.tables.items()},
-                "queue": tuple(block.identity for block in paged.queue),
+                "queue": tuple(block.number for block in paged.queue),
+                "taken": tuple(paged.taken),
             }
+            paged.taken.clear()
         else:
             used, free, reserved = sum(seq.computed for seq in self.running), self.row.free, self.row.reserved_tokens
             if self.waiting:
@@ -200,11 +202,11 @@ class Reference:
         self.running.append(seq)
         if seq.first_scheduled_ns == NEVER:
             seq.first_scheduled_ns = self.now
+        hit = self.paged.adopt_hits(seq) if self.s.allocator == "paged" else 0
+        if not seq.swapped_blocks:
+            seq.lookups.append((seq.known, hit))
+            seq.computed = hit
         if self.s.allocator == "paged":
-            hit = self.paged.adopt_hits(seq)
-            if not seq.swapped_blocks:
-                seq.lookups.append((seq.known, hit))
-                seq.computed = hit
             self.paged.take(seq, num_tokens)
         else:
             self.row.place(seq.id, self.s.reservation(seq.request))

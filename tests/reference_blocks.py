@@ -6,7 +6,9 @@ only full blocks are found again (``cache_full_blocks``), each by all tokens fro
 their identity when the step that fills them is scheduled (``allocate_slots``); a hit covers at most all tokens but the
 last (``get_computed_blocks``); blocks are given back tail first (``free``) and taken from the front of one queue, where
 a block that is taken forgets what it held (``get_new_blocks``); a hit that is free leaves the queue (``touch``) and
-counts against admission as a new one does (``get_num_blocks_to_allocate``).
+counts against admission as a new one does (``get_num_blocks_to_allocate``). Of several blocks that hold the same all
+keep their identity (``BlockHashToBlockMap``). Since some version after 0.19 blocks without identity are given back to
+the front of the queue (``free_blocks``): ``nameless_first``.
 """
 
 from __future__ import annotations
@@ -44,19 +46,16 @@ def identity_of(request: Request, index: int, block_size: int) -> Identity:
 class BlockList:
     """Paged: every block, whose table it stands in, and the queue of the free ones."""
 
-    # Where versions of vLLM and the rule that was chosen part ways:
-    duplicates_are_found = False  # the second block with the same content may serve when the first is gone
-    nameless_go_first = False  # blocks that nothing can hit are taken before all others
-
     def __init__(self, s: Settings) -> None:
         self.block_size, self.watermark_blocks = s.block_size, s.watermark_blocks
-        self.prefix_caching = s.prefix_caching and s.policy != "static"
+        self.prefix_caching, self.nameless_first = s.prefix_caching, s.nameless_first
         self.blocks = [Block(number) for number in range(s.null_blocks, s.num_blocks)]
         self.queue = list(self.blocks)
         self.found: list[Block] = []  # those that have an identity, in the order in which they got it
         self.tables: dict[int, list[Block]] = {}
         self.num_named: dict[int, int] = {}  # blocks of each table, from its start, whose identity has been settled
         self.num_evictions = 0
+        self.taken: list[int] = []  # numbers of the blocks that were taken for something new, emptied by who reads them
 
     # What there is ----------------------------------------------------------------------------------------------
 
@@ -135,6 +134,7 @@ class BlockList:
             block = self.queue.pop(0)
             self.forget(block)
             block.num_holders = 1
+            self.taken.append(block.number)
             table.append(block)
         if self.prefix_caching:
             for index in range(self.num_named.setdefault(seq.id, 0), num_tokens // self.block_size):
@@ -148,10 +148,10 @@ class BlockList:
             self.num_evictions += 1
 
     def name(self, block: Block, identity: Identity) -> None:
+        """Another block may hold the same: the first one serves, and when it is gone the next."""
         assert block.identity is None
-        if self.find(identity) is None or self.duplicates_are_found:
-            block.identity = identity
-            self.found.append(block)
+        block.identity = identity
+        self.found.append(block)
 
     def release(self, seq: Seq) -> int:
         """A sequence gives back all it holds; how many blocks that were."""
@@ -160,7 +160,7 @@ class BlockList:
         nameless = []
         for block in reversed(table):
             block.num_holders -= 1
-            if block.num_holders == 0 and self.nameless_go_first and block.identity is None:
+            if block.num_holders == 0 and self.nameless_first and block.identity is None:
                 nameless.append(block)
             elif block.num_holders == 0:
                 self.queue.append(block)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -32,6 +31,7 @@ class Settings:
     swap_bytes_per_s: float = 1e9
     kv_bytes_per_token: int = 1024
     prefix_caching: bool = False
+    nameless_first: bool = False  # of the free blocks those that nobody could hit are taken before all others
     reserve: Literal["max_model_len", "max_tokens", "oracle"] = "max_tokens"  # contiguous
     max_queued_requests: int | None = None
     retry_after_ns: int = 0
@@ -58,6 +58,9 @@ class Settings:
         most = r.num_prompt_tokens
         if r.num_total_tokens > self.max_model_len:
             return "max_model_len"
+        content_size = r.content.block_tokens if self.prefix_caching and r.content is not None else self.block_size
+        if self.block_size % content_size and content_size % self.block_size:
+            return "content"
         if self.allocator == "contiguous":
             if self.reservation(r) > self.num_blocks * self.block_size:
                 return "cache"
@@ -127,8 +130,8 @@ class Step:
 
     ``free`` counts blocks (contiguous: cells), of which ``cached_free`` could be hit; ``used_tokens`` are filled,
     ``reserved_tokens`` held by someone, and ``external_tokens`` free in holes too small for the head of the queue.
-    ``tables`` has the numbers of the blocks that each sequence holds, and ``queue`` what the free ones hold, in the
-    order in which they would be taken.
+    ``tables`` has the numbers of the blocks that each sequence holds, ``queue`` those of the free ones, in the order in
+    which they would be taken, and ``taken`` those that this step took out of it for something new.
     """
 
     begin_ns: int
@@ -147,7 +150,8 @@ class Step:
     cached_free: int = 0
     num_evictions: int = 0  # so far
     tables: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    queue: tuple[tuple[Hashable, ...] | None, ...] = ()
+    queue: tuple[int, ...] = ()
+    taken: tuple[int, ...] = ()
 
     @property
     def num_prefill_tokens(self) -> int:

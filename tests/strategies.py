@@ -132,6 +132,7 @@ def settings_for(draw: st.DrawFn, table: RequestTable, tight: bool = False, **fi
         swap_bytes_per_s=choose("swap_bytes_per_s", st.sampled_from([1e6, 3e6])),
         reserve=choose("reserve", st.sampled_from(["max_model_len", "max_tokens", "oracle"])),
         prefix_caching=choose("prefix_caching", st.just(False)),
+        nameless_first=fixed.get("prefix_caching", False) and draw(st.booleans()),
     )
 
 
@@ -156,7 +157,8 @@ def cases(draw: st.DrawFn, max_requests: int = 10, max_tokens: int = 40, tight: 
     """
     table = draw(tables(max_requests, max_tokens))
     if fixed.get("prefix_caching"):
-        table = draw(st.one_of(contents(table), contents(table), contents(table), st.just(table)))
+        alike = contents(table, fixed.get("block_size"))
+        table = draw(st.one_of(alike, alike, alike, st.just(table)))
         policy = fixed.get("policy") or draw(st.sampled_from(["chunked", "continuous"]))
         fixed = {**fixed, "policy": policy, "allocator": "paged", "preemption": "recompute"}
     return Case(table, draw(settings_for(table, tight, **fixed)), draw(step_times()))

@@ -64,6 +64,7 @@ def expected_row(ask: Ask) -> dict[str, int]:
         "num_abandoned_tokens": ask.num_abandoned_tokens,
         "num_preemptions": seq.num_preemptions,
         "num_recomputed_tokens": seq.num_recomputed_tokens,
+        "num_prefix_hit_tokens": seq.num_prefix_hit_tokens,
         "num_attempts": len(ask.attempts),
         "away_ns": ask.away_ns,
     }
@@ -93,7 +94,17 @@ def assert_totals_agree(records: Records, reference: Reference) -> None:
     assert records.swapped_bytes == reference.swapped_bytes
     assert records.num_turned_away == sum(ask.num_turned_away for ask in reference.asks)
     assert records.num_timed_out_attempts == sum(ask.num_timed_out for ask in reference.asks)
+    assert_hits_agree(records, reference)
     assert (records.num_arrived, records.stopped_ns) == (len(reference.asks), -1)
+
+
+def assert_hits_agree(records: Records, reference: Reference) -> None:
+    """Every admission looks its tokens up; the rate is over the first one of each attempt."""
+    firsts = [seq.lookups[0] for seq in reference.seqs if seq.lookups]
+    assert records.num_looked_up_tokens == sum(known for known, _ in firsts)
+    assert records.num_found_tokens == sum(hit for _, hit in firsts)
+    assert records.num_prefix_hit_tokens == sum(seq.num_prefix_hit_tokens for seq in reference.seqs)
+    assert records.num_prefix_evictions == reference.paged.num_evictions
 
 
 def assert_spans_agree(records: Records, reference: Reference) -> None:
@@ -107,6 +118,7 @@ def assert_spans_agree(records: Records, reference: Reference) -> None:
             assert (span["begin_ns"], span["end_ns"]) == (mine[0].begin_ns, mine[-1].end_ns)
             assert_shapes_agree(span, mine)
             assert_memory_agrees(span, mine[0], reference.s.allocator == "paged")
+            assert span["kv_cached_free_begin"] == mine[0].cached_free * reference.s.block_size
     assert next(steps, None) is None
 
 

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
-from simserve.kv_cache import ContiguousAllocator, PagedAllocator
+from collections import Counter
+from typing import NamedTuple
+
+from simserve.kv_cache import ContiguousAllocator, PagedAllocator, PrefixCachingAllocator
 from simserve.request import Batch, Sequence
 from simserve.scheduling import Scheduler
+
+
+class Memory(NamedTuple):
+    """Who held which blocks after a decision, and the free ones in the order in which they would be taken."""
+
+    now_ns: int
+    tables: dict[int, list[int]]
+    queue: list[int]
 
 
 class WatchedScheduler:
@@ -18,6 +29,7 @@ class WatchedScheduler:
         self.finished_after: set[int] = set()  # indexes of decisions after which a sequence had its last token
         self.idle_times_ns: list[int] = []
         self.seen: dict[int, Sequence] = {}
+        self.memories: list[Memory] = []  # of a cache that is searched for beginnings, after each decision to run
         self.complaints: list[str] = []
 
     def __getattr__(self, name: str):
@@ -29,6 +41,10 @@ class WatchedScheduler:
             self.batches.append(decision)
             self.steady.append(self._inner.steady_steps(decision, 100))
             self.seen |= {seq.id: seq for seq in decision.admitted}
+            allocator = self.pool.allocator
+            if isinstance(allocator, PrefixCachingAllocator):
+                tables = {i: blocks for i, blocks in self.held_now().items() if blocks}
+                self.memories.append(Memory(now_ns, tables, allocator.free_blocks()))
         else:
             self.idle_times_ns.append(now_ns)
         self._look_at_memory(now_ns)
@@ -66,8 +82,9 @@ class WatchedScheduler:
         allocator = self.pool.allocator
         paged = isinstance(allocator, PagedAllocator)
         total = allocator.num_usable_blocks if paged else allocator.capacity_tokens
-        held = [block for blocks in self.held_now().values() for block in blocks]
-        if len(held) != len(set(held)):
-            self.complaints.append(f"at {now_ns} ns a block stands in two tables: {sorted(held)}")
-        if len(held) + allocator.num_free_blocks != total:
-            self.complaints.append(f"at {now_ns} ns held {len(held)} + free {allocator.num_free_blocks} ≠ {total}")
+        tables = Counter(block for blocks in self.held_now().values() for block in blocks)
+        for block, count in tables.items():
+            if count != (allocator.num_references(block) if paged else 1):
+                self.complaints.append(f"at {now_ns} ns block {block} stands in {count} tables, and not because it may")
+        if len(tables) + allocator.num_free_blocks != total:
+            self.complaints.append(f"at {now_ns} ns held {len(tables)} + free {allocator.num_free_blocks} ≠ {total}")
