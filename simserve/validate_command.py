@@ -67,6 +67,12 @@ def validate(  # noqa: PLR0913, PLR0917 - one argument per option
     runs: Annotated[
         int, typer.Option(min=1, help="How often a real engine or server serves the requests: its noise.")
     ] = 3,
+    draws: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Simulate so often more, on what another calibration might have measured (a profile)."
+        ),
+    ] = 20,
     clock: Annotated[
         Literal["cpu", "wall"], typer.Option(help="Of an engine in process: its CPU seconds, or the wall's.")
     ] = "cpu",
@@ -125,6 +131,7 @@ def validate(  # noqa: PLR0913, PLR0917 - one argument per option
                 replay=None if url is None else _replay(url, scenario, texts, served_model, api_key, json or quiet),
                 num_runs=runs,
                 clock=clock,
+                num_draws=draws,
                 max_error=max_error,
                 metrics=tuple(metric or ()),
                 out=out,

@@ -163,6 +163,17 @@ def test_unfinished_requests_load_the_engine_and_are_not_counted(home, tmp_path)
     assert flat(document_of(tmp_path)["metrics"])["e2e_s.mean"]["error"] == 0.0
 
 
+def test_a_profile_s_calibration_is_drawn_and_shown(home, tmp_path):
+    """Step times of a profile: each prediction lies among those that other calibrations might have given."""
+    changes = ("--set", "model=25m", "--set", "step_time={profile: 25m-cpu-fp32-transformers}", "--draws", "5")
+    done = command(home, "served.yaml", "--measured", "own.csv", *changes, cwd=tmp_path)
+    assert done.exit_code == 0, done.output
+    one = document_of(tmp_path)["metrics"]["e2e_s"]["mean"]
+    low, high = one["predicted_range"]
+    assert 0.5 * one["predicted"] < low < high < 2 * one["predicted"]
+    assert any("±" in line for line in done.stdout.splitlines() if "E2E, mean" in line)
+
+
 VARIANTS = "variants={slow: {engine: {max_num_seqs: 4}}, fast: {}}"
 
 
@@ -178,6 +189,7 @@ VARIANTS = "variants={slow: {engine: {max_num_seqs: 4}}, fast: {}}"
         (("--measured", "own.csv", "--max-error", "1", "--metric", "ttft"), "--metric: must be a figure"),
         (("--measured", "own.csv", "--variant", "static"), "--variant: must be a variant of served.yaml"),
         (("--measured", "own.csv", "--set", VARIANTS), "has several variants (slow, fast); name one by --variant"),
+        (("--measured", "own.csv", "--draws", "1001"), "--draws: must be from 0 to 1,000"),
         (("--measured", "own.csv", "--calibrate"), "--calibrate: belongs to --engine"),
         (("--measured", "own.csv", "--served-model", "x"), "--served-model: belongs to --url"),
         (("--engine", "vllm"), "--engine-python: must name the Python that has vLLM"),

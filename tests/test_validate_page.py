@@ -12,7 +12,15 @@ from simserve.errors import OutputError
 from simserve.report import render_validation
 from simserve.report.validate_charts import error_reach
 from simserve.report.validate_page import render_validation_page
-from simserve.report.validate_words import error_rows, error_text, noise_text, steps_text, summary_text, verdict
+from simserve.report.validate_words import (
+    calibration_text,
+    error_rows,
+    error_text,
+    noise_text,
+    steps_text,
+    summary_text,
+    verdict,
+)
 from simserve.validate.curves import NUM_BINS, curves
 from simserve.validate.observed import Observed, observed_run
 from simserve.validate.score import flat
@@ -51,7 +59,7 @@ def test_the_table_holds_every_figure_with_error_and_noise(made, html):
     expected = error_rows(flat(made[0]["metrics"]), 0.05)
     assert [tuple(row) for row in rows] == expected
     assert rows[0][0] == "output tokens/s" and rows[3][0] == "TTFT, mean"
-    assert rows[3][5] == "over the limit" and rows[3][4].startswith("±")
+    assert rows[3][6] == "over the limit" and rows[3][5].startswith("±") and rows[3][3] == "–"
 
 
 def test_headline_and_badges_say_how_far_off_it_is(made, html):
@@ -223,6 +231,13 @@ def test_errors_in_print(error, expected):
 def test_errors_in_words(error, noise, limit, expected):
     """Noise first, then 2, 5 and 15 percent; a limit overrules them."""
     assert verdict({"error": error, "noise": noise}, limit) == expected
+
+
+def test_the_calibration_s_part_in_words():
+    """Half the range over the prediction; a dash where nothing was drawn."""
+    one = {"predicted": 2.0, "predicted_range": [1.9, 2.3]}
+    assert calibration_text(one).replace("\u00a0", " ") == "± 10.0 %"
+    assert calibration_text({"predicted": 2.0, "predicted_range": None}) == "–"
 
 
 def test_noise_and_steps_in_words():

@@ -119,6 +119,14 @@ def test_scaling_both_sides_changes_no_error_and_no_noise(runs, factor):
     assert other["error"] == pytest.approx(one["error"]) and other["noise"] == pytest.approx(one["noise"], abs=1e-12)
 
 
+def test_draws_of_the_calibration_give_a_range_around_the_prediction():
+    """The middle 90 % of 0 to 20: 1 to 19; a single draw gives none, and changes no error."""
+    entries = score([{"makespan_s": 10.0}], [{"makespan_s": 10.0}], [{"makespan_s": float(i)} for i in range(21)])
+    assert entries["makespan_s"]["predicted_range"] == pytest.approx([1.0, 19.0])
+    assert entries["makespan_s"]["error"] == 0.0 and entries["makespan_s"]["measured_range"] is None
+    assert score([{"a": 1.0}], [{"a": 1.0}], [{"a": 2.0}])["a"]["predicted_range"] is None
+
+
 def test_the_objects_of_the_document_and_back():
     """Dotted names nest, figures without a dot stay at the top, and ``flat`` undoes it."""
     entries = score([{"ttft_s.mean": 1.0, "makespan_s": 2.0}], [{"ttft_s.mean": 1.5, "makespan_s": 1.0}])

@@ -32,6 +32,7 @@ WORDS = {"fine": "close, or within noise", "off": "further off"}
 SIDES = ("measured", "predicted")
 ROW_PX = 22
 WIDEST = 1.0  # errors beyond ±100 % are drawn at the edge
+_PERCENT = "datum.value == 0 ? '0 %' : replace(format(100 * datum.value, '+.3~'), '-', '−') + ' %'"
 _FINE = ("the same", "within noise", "close")
 _OVER_TIME = {
     "output_tokens_per_s": "Output tokens per second",
@@ -51,7 +52,7 @@ def error_figure(entries: Mapping[str, Entry], max_error: float | None) -> Figur
         row |= {end: min(max(row[end], -reach), reach) for end in ("error", "low", "high")}
     ticks = _error_ticks(reach)
     scale = alt.Scale(domain=[-reach, reach], nice=False, clamp=True)
-    axis = alt.Axis(title="error: predicted over measured, less one", format="+.3~%", values=ticks, grid=True)
+    axis = alt.Axis(title="error: predicted over measured, less one", values=ticks, grid=True, labelExpr=_PERCENT)
     y = alt.Y(
         "label:N",
         sort=[row["label"] for row in rows],

@@ -15,7 +15,7 @@ from simserve.report.validate_words import error_rows, label, steps_text, summar
 from simserve.report.words import joined, plural
 
 Document = Mapping[str, Any]
-HEAD = ("", "measured", "predicted", "error", "noise", "in words")
+HEAD = ("", "measured", "predicted", "calibration", "error", "noise", "in words")
 MAX_MEMBERS = 24  # of a step, listed
 
 

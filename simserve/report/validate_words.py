@@ -65,6 +65,12 @@ def noise_text(noise: float | None) -> str:
     return NOTHING if noise is None else f"±{NBSP}{100 * noise:.1f}{NBSP}%"
 
 
+def calibration_text(one: Entry) -> str:
+    """Half the middle 90 % of predictions on draws of the calibration, over the prediction: ``± 2.1 %``."""
+    span, predicted = one.get("predicted_range"), one["predicted"]
+    return noise_text((span[1] - span[0]) / 2 / abs(predicted)) if span and predicted else NOTHING
+
+
 def verdict(one: Entry, max_error: float | None = None) -> str:
     """What the error says, in a word or two; empty where only one side has the figure."""
     error, noise = one["error"], one["noise"] or 0.0
@@ -80,12 +86,13 @@ def verdict(one: Entry, max_error: float | None = None) -> str:
 
 
 def error_rows(entries: Mapping[str, Entry], max_error: float | None = None) -> list[tuple[str, ...]]:
-    """Label, measured, predicted, error, noise, verdict."""
+    """Label, measured, predicted, calibration, error, noise, verdict."""
     return [
         (
             label(name),
             value_text(name, one["measured"]),
             value_text(name, one["predicted"]),
+            calibration_text(one),
             error_text(one["error"]),
             noise_text(one["noise"]),
             verdict(one, max_error),

@@ -7,7 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from simserve.recorded.run import RecordedRun
 from simserve.report import render_validation
 from simserve.request import RequestTable
 from simserve.run_directory import staged_folder
-from simserve.scenario import Scenario, load_scenario
+from simserve.scenario import ProfileStepTimeConfig, Scenario, load_scenario
 from simserve.scenario.messages import printable
 from simserve.simulate import Prepared, prepare
 from simserve.summary import to_json
@@ -41,7 +41,7 @@ from simserve.validate.document import (
 )
 from simserve.validate.known import known_beforehand
 from simserve.validate.match import RequestsOf, matched
-from simserve.validate.observed import observed_run
+from simserve.validate.observed import Observed, observed_run
 from simserve.validate.predict import Prediction, chosen_variant, predict
 from simserve.validate.score import exceeding, flat
 from simserve.validate.screen import remarks
@@ -49,6 +49,7 @@ from simserve.validate.table import print_validation
 
 RESULTS = Path("reports")
 FILES = ("validation.html", "validation.json", "manifest.json", *real.RUN_FILES)
+MOST_DRAWN = 20_000  # requests of a run that is simulated again and again
 Replay = Callable[[Path], Path]  # an output folder -> the folder that a replay left
 Calibrate = Callable[[Scenario, Path, Console], None]  # a scenario, the profile file to write, where to tell
 
@@ -56,7 +57,8 @@ Calibrate = Callable[[Scenario, Path, Console], None]  # a scenario, the profile
 @dataclass(frozen=True)
 class ValidateOptions:
     """What was asked: recorded runs (``measured``), or ``num_runs`` of a real engine (``serve``) or server
-    (``replay``); with ``calibrate`` a profile is made first, apart from the runs. Figures beyond ``max_error``
+    (``replay``); with ``calibrate`` a profile is made first, apart from the runs. ``num_draws`` more simulations say
+    how far predictions hang on the calibration, where step times are a profile's. Figures beyond ``max_error``
     (``metrics``: only those) are told. ``out`` is by default ``reports/<scenario>-validation``."""
 
     scenario: Path
@@ -70,6 +72,7 @@ class ValidateOptions:
     calibrate: Calibrate | None = None
     num_runs: int = 3
     clock: Clock = "cpu"
+    num_draws: int = 20
     max_error: float | None = None
     metrics: tuple[str, ...] = ()
     out: Path | None = None
@@ -130,6 +133,7 @@ class _Session:
         predictions = self._predict(tables)
         measured = [observed_run(run, table.num_output_tokens) for run, table in zip(self._runs, tables, strict=True)]
         sides = both_sides(measured, [one.observed for one in predictions], self._runs[0].source)
+        sides = replace(sides, drawn=tuple(self._drawn(tables[0])))
         document = validation_document(self._scenario, engine_entry(kind, self._runs), sides)
         source = self._first.parts[self._variant].step_time.source
         document["known_beforehand"] = known_beforehand(self._resolved, source, where[0])
@@ -179,6 +183,15 @@ class _Session:
                 predictions.append(predict(prepared, self._variant, table, on_progress))
         return predictions
 
+    def _drawn(self, table: RequestTable) -> Iterable[Observed]:
+        """Simulations on draws of the profile; none for other step times, nor where they would take long."""
+        if not isinstance(self._resolved.step_time, ProfileStepTimeConfig) or len(table) > MOST_DRAWN:
+            return
+        for i in range(self._options.num_draws):
+            with self._messages.status(f"simulating draw {i + 1} of {self._options.num_draws} of the calibration"):
+                prepared = prepare(self._scenario, i, only=[self._variant])
+                yield predict(prepared, self._variant, table).observed
+
     def _steps(self, tables: Sequence[RequestTable]) -> dict[str, Any] | None:
         """Each run's steps against ours."""
         compared = []
@@ -216,6 +229,8 @@ def _check(options: ValidateOptions) -> None:
         raise ScenarioError("--metric: needs --max-error, the limit that these figures are held to")
     if not 1 <= options.num_runs <= real.MAX_RUNS:
         raise ScenarioError(f"--runs: must be from 1 to {real.MAX_RUNS} (got {options.num_runs})")
+    if not 0 <= options.num_draws <= 1000:
+        raise ScenarioError(f"--draws: must be from 0 to 1,000 (got {options.num_draws})")
     given = [bool(options.measured), options.serve is not None, options.replay is not None]
     if sum(given) != 1:
         got = "none" if not any(given) else "several"

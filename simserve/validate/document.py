@@ -25,12 +25,14 @@ KIND = "simserve validate"
 
 @dataclass(frozen=True)
 class Validated:
-    """Both sides in the same columns, a simulation for every run whose requests came at times of its own (else one);
-    ``counted`` are the requests that finished in every run and in the simulation."""
+    """Both sides in the same columns, a simulation for every run whose requests came at times of its own (else one).
+    ``drawn`` are simulations on draws of what another calibration might have measured, ``counted`` are the requests
+    that finished in every run and in the simulation."""
 
     measured: tuple[Observed, ...]
     predicted: tuple[Observed, ...]
     counted: Mask
+    drawn: tuple[Observed, ...] = ()
 
 
 def both_sides(measured: Sequence[Observed], predicted: Sequence[Observed], source: str) -> Validated:
@@ -46,14 +48,15 @@ def both_sides(measured: Sequence[Observed], predicted: Sequence[Observed], sour
 
 def validation_document(scenario: Scenario, engine: dict[str, Any], sides: Validated) -> dict[str, Any]:
     """The document without what was known beforehand, steps and notes, which the caller puts in."""
-    measured, predicted = ([figures(run, sides.counted) for run in side] for side in (sides.measured, sides.predicted))
+    both = (sides.measured, sides.predicted, sides.drawn)
+    measured, predicted, drawn = ([figures(run, sides.counted) for run in side] for side in both)
     return {
         "schema_version": SCHEMA_VERSION,
         "kind": KIND,
         "scenario": scenario.name,
         "engine": engine,
         "known_beforehand": [],
-        "metrics": nested(score(measured, predicted)),
+        "metrics": nested(score(measured, predicted, drawn)),
         "steps": None,
         "notes": [],
     }

@@ -15,10 +15,17 @@ Entry = dict[str, Any]
 NOT_HELD = ("num_preemptions", "mean_batch_size")  # to --max-error, unless named
 
 
-def score(measured: Sequence[Figures], predicted: Sequence[Figures]) -> dict[str, Entry]:
+def score(measured: Sequence[Figures], predicted: Sequence[Figures], drawn: Sequence[Figures] = ()) -> dict[str, Entry]:
     """By dotted name: ``measured`` and ``predicted`` (means of the real runs and of the simulations), ``error``,
-    ``noise``; and with several real runs their least and largest figure as ``measured_range``."""
-    return {name: entry([run[name] for run in measured], [run[name] for run in predicted]) for name in predicted[0]}
+    ``noise``; with several real runs their least and largest figure as ``measured_range``; and where simulations were
+    ``drawn`` from what another calibration might have measured, the middle 90 % of theirs as ``predicted_range``."""
+    return {
+        name: {
+            **entry([run[name] for run in measured], [run[name] for run in predicted]),
+            "predicted_range": _middle([run[name] for run in drawn]),
+        }
+        for name in predicted[0]
+    }
 
 
 def entry(values: Sequence[float | None], simulated: Sequence[float | None]) -> Entry:
@@ -31,7 +38,7 @@ def entry(values: Sequence[float | None], simulated: Sequence[float | None]) -> 
         "predicted": predicted,
         "error": _error(measured, predicted),
         "noise": _noise(known, measured),
-        "measured_range": [min(known), max(known)] if len(known) > 1 else None,
+        "measured_range": _range(known),
     }
 
 
@@ -78,6 +85,18 @@ def is_beyond(one: Entry, limit: float) -> bool:
     if one["error"] is None:
         return one["measured"] is not None and one["predicted"] != one["measured"]
     return bool(abs(one["error"]) > max(limit, one["noise"] or 0.0))
+
+
+def _range(values: Sequence[float | None]) -> list[float] | None:
+    """The least and the largest of several; None of fewer."""
+    known = [value for value in values if value is not None]
+    return [min(known), max(known)] if len(known) > 1 else None
+
+
+def _middle(values: Sequence[float | None]) -> list[float] | None:
+    """The 5th and the 95th percentile of several."""
+    known = [value for value in values if value is not None]
+    return np.quantile(known, [0.05, 0.95]).tolist() if len(known) > 1 else None
 
 
 def _mean(values: Sequence[float]) -> float | None:

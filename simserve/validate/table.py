@@ -49,7 +49,7 @@ def error_table(document: Mapping[str, Any]) -> Table:
     """A row per figure that either side has: measured, predicted, error, noise, and the error in words."""
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("")
-    for head in ("measured", "predicted", "error", "noise"):
+    for head in ("measured", "predicted", "calibration", "error", "noise"):
         table.add_column(head, justify="right")
     table.add_column("")
     limit = document["limit"]["max_error"] if document["limit"] else None
