@@ -28,6 +28,7 @@ class Pool:
         self.waiting = WaitingQueue(order)
         self.cohort = DecodeCohort()
         self.num_running = 0
+        self.num_held = 0  # answered, and their slots and cache not let go of yet
         self._held: tuple[list[Sequence], list[Sequence]] = [], []  # since the last decision, and before it
         self._num_admissions = 0
         self.other_tokens = 0  # in the cache, of running sequences that do not decode
@@ -36,11 +37,6 @@ class Pool:
     def used_tokens(self) -> int:
         """Tokens in the cache, those that sequences share counted once."""
         return self.cohort.context_tokens + self.other_tokens - self.allocator.shared_tokens
-
-    @property
-    def num_held(self) -> int:
-        """Sequences that are answered, and whose slots and cache are not let go of yet."""
-        return len(self._held[0]) + len(self._held[1])
 
     @property
     def has_free_slot(self) -> bool:
@@ -131,6 +127,7 @@ class Pool:
         self.allocator.stop_growth(seq)
         self.other_tokens += seq.num_computed_tokens
         self.num_running -= 1
+        self.num_held += 1
         self._held[0].append(seq)
 
     def release_held(self, everyone: bool) -> None:
@@ -139,6 +136,7 @@ class Pool:
         for seq in [*before, *(since if everyone else ())]:
             self.allocator.free(seq)
             self.other_tokens -= seq.num_computed_tokens
+            self.num_held -= 1
         self._held = [], [] if everyone else since
 
     def withdraw(self, seq: Sequence) -> None:
