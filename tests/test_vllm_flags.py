@@ -137,6 +137,12 @@ def test_flags_of_the_other_version_are_kept_apart():
         ("python -u -m vllm.entrypoints.openai.api_server --model m", ("--model", "m")),
         ("python -m vllm.entrypoints.cli.main serve m", ("m",)),
         ("source x/bin/activate; vllm serve m; echo done", ("m",)),
+        (
+            "#!/bin/sh\nset -e  # vllm serve no\nM=m\nexec vllm serve $M \\ \n  --port ${P:-1}\necho",
+            ("m", "--port", "${P:-1}"),
+        ),
+        ("vllm serve m\n  --port 1\n\n  --host '#\n'\n", ("m", "--port", "1", "--host", "#\n")),
+        ('vllm serve m --a "b\\"c" # d', ("m", "--a", 'b"c')),
         ("docker run --rm vllm/vllm-openai --model m", ("--model", "m")),
         ("sudo podman run --name vllm --gpus=all registry.local:5000/mirror/vllm-openai:v0.19.0 m", ("m",)),
         ("docker run --entrypoint vllm vllm/vllm-openai:latest serve m", ("m",)),

@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from string import Template
 
 from simserve.errors import InputError
 from simserve.scenario.messages import printable
@@ -22,6 +23,8 @@ _IMAGE = re.compile(r"(?:[\w.:-]+/)*vllm[\w.-]*(?::(?P<tag>[\w.-]+))?(?:@sha256:
 _CONTAINERS = ("docker", "podman", "nerdctl")
 _NAMING = names("--name --hostname -h --network --net --entrypoint --label -l -v --volume -e --env -w -u --user")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
+_NEXT = " ; "
+_DASH = re.compile(r"\s*-")
 _JOINS = {"&&", "||", ";", "|", "&"}
 _REDIRECT = re.compile(r"(?:\d|&)?(?:>>?|<)(?P<target>.*)", re.DOTALL)
 
@@ -38,16 +41,17 @@ class Command:
 
 def parse_command(text: str) -> Command:
     """The one vLLM server that a shell command starts. Raises InputError: quotes left open, or no such server."""
-    joined = re.sub(r"\\[ \t]*\r?\n", " ", text)  # a line goes on after a backslash
     try:
-        words = shlex.split(joined, comments=False)
+        words = shlex.split(one_line(text), comments=False)
     except ValueError as error:
         raise InputError(printable(f"{FLAG}: is not a shell command ({str(error).lower()})")) from None
     environment: dict[str, str] = {}
     for part in _parts(words):
         command = _server(part, environment)
         if command is not None:
-            return command
+            known = command.environment
+            expanded = (Template(word).safe_substitute(known) for word in command.arguments)
+            return replace(command, arguments=tuple(expanded))
         environment |= _assignments(part)  # `export A=1; vllm serve …`
     raise InputError(
         printable(
@@ -55,6 +59,28 @@ def parse_command(text: str) -> Command:
             f"or 'docker run … vllm/vllm-openai …' (got {shlex.join(words)[:80]!r})"
         )
     )
+
+
+def one_line(text: str) -> str:
+    """A script's lines as one, joined by semicolons, without comments. A line that ends in a backslash goes on, and so
+    does one before a line that begins with a dash, which no command does."""
+    out, quote, at = [], "", 0
+    text = re.sub(r"\\[ \t]+\n", "\\\\\n", text.replace("\r\n", "\n"))
+    while at < len(text):
+        letter, after = text[at], text[at + 1 : at + 2]
+        if letter == "\\" and quote != "'":
+            out.append(" " if after == "\n" else letter + after)
+            at += 2
+            continue
+        if not quote and letter == "#" and (not out or out[-1].isspace() or out[-1] == _NEXT):
+            at = end if (end := text.find("\n", at)) >= 0 else len(text)
+            continue
+        if letter in "'\"" and quote in ("", letter):
+            quote = "" if quote else letter
+        goes_on = letter == "\n" and _DASH.match(text, at) is not None
+        out.append(letter if quote or letter != "\n" else " " if goes_on else _NEXT)
+        at += 1
+    return "".join(out)
 
 
 def _parts(words: Sequence[str]) -> list[list[str]]:
