@@ -87,4 +87,25 @@ class TableStepTime:
         return Ramp(self.seconds(batch, step), slope_s, max(1, math.ceil((right - context) / growth)))
 
 
-MODELS: tuple[StepTime, ...] = (ConstantStepTime(), TokenStepTime(), AffineStepTime(), TableStepTime())
+@dataclass(frozen=True)
+class LongestStepTime:
+    """A base, and a price per token of the longest context among the decodes, for which the others wait."""
+
+    base_s: float = 0.004
+    longest_token_s: float = 0.0001
+    needs_max_decode_context = True
+
+    def seconds(self, batch: Batch, step: int) -> float:
+        return self.base_s + self.longest_token_s * (batch.max_decode_context + step if batch.num_decodes else 0)
+
+    def ramp(self, batch: Batch, step: int) -> Ramp:
+        return Ramp(self.seconds(batch, step), self.longest_token_s if batch.num_decodes else 0.0, UNBOUNDED)
+
+
+MODELS: tuple[StepTime, ...] = (
+    ConstantStepTime(),
+    TokenStepTime(),
+    AffineStepTime(),
+    TableStepTime(),
+    LongestStepTime(),
+)

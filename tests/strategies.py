@@ -17,7 +17,7 @@ from simserve.request import RequestTable
 from simserve.step_time.stretch import NS_PER_S, StepTime
 from tests.prefixes import contents, fitting_block_sizes
 from tests.reference_types import Settings
-from tests.step_times import AffineStepTime, ConstantStepTime, TableStepTime, TokenStepTime
+from tests.step_times import AffineStepTime, ConstantStepTime, LongestStepTime, TableStepTime, TokenStepTime
 
 POLICIES = ("static", "continuous", "chunked")
 ALLOCATORS = ("paged", "contiguous")
@@ -137,7 +137,7 @@ def settings_for(draw: st.DrawFn, table: RequestTable, tight: bool = False, **fi
 
 
 def step_times() -> st.SearchStrategy[StepTime]:
-    """Constant (on the arrivals' grid), by tokens, affine in tokens and context, and a kinked table."""
+    """Constant (on the arrivals' grid), by tokens, affine in tokens and context, a kinked table, and by the longest."""
     ms = st.integers(1, 20).map(lambda n: n / 1000)
     small = st.floats(0, 1e-4)
     seconds = st.lists(st.floats(1e-4, 0.02), min_size=2, max_size=5)
@@ -145,6 +145,7 @@ def step_times() -> st.SearchStrategy[StepTime]:
         ms.map(ConstantStepTime),
         ms.map(lambda s: TokenStepTime(s / 10)),
         st.builds(AffineStepTime, st.floats(1e-4, 0.02), small, small, small),
+        st.builds(LongestStepTime, st.floats(1e-4, 0.02), st.floats(1e-5, 1e-3)),
         seconds.map(lambda ys: TableStepTime(tuple((37 * i * i, y) for i, y in enumerate(ys)))),
     )
 

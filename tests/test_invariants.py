@@ -38,6 +38,11 @@ run_briefly = settings(max_examples=100, deadline=None)
 ENDED = (FINISHED, REJECTED, CANCELLED, TIMED_OUT)
 
 
+def every_case(**fixed: object) -> st.SearchStrategy[Case]:
+    """Runs of every kind, as many with prompts that begin alike and a cache that makes use of it."""
+    return st.one_of(client_cases(**fixed), client_cases(prefix_caching=True, **fixed))
+
+
 def run(case: Case, **more) -> Records:
     return run_engine(case.table, case.settings, case.step_time, clients=case.clients, **more)
 
@@ -56,7 +61,7 @@ def everything(records: Records) -> dict[str, bytes]:
 
 
 @run_briefly
-@given(client_cases())
+@given(every_case())
 def test_every_request_is_somewhere_at_every_decision(case):
     """INV-1: at every decision, arrived = finished + rejected + cancelled + timed out + backing off + waiting +
     running; at the end, nobody is left. (Who backs off when is not recorded, only how long in all.)"""
@@ -73,7 +78,7 @@ def test_every_request_is_somewhere_at_every_decision(case):
 
 
 @run_briefly
-@given(client_cases(), durations(least=0))
+@given(every_case(), durations(least=0))
 def test_everybody_is_somewhere_when_a_run_is_stopped(case, stop_ns):
     """INV-1 and INV-8 in the middle of a run: those sent so far are in seven places, as many waiting and running as the
     policy has, and ∫ (waiting + running) dt counts up to the stop."""
@@ -94,9 +99,10 @@ def test_everybody_is_somewhere_when_a_run_is_stopped(case, stop_ns):
 
 
 @run_briefly
-@given(client_cases())
-def test_blocks_are_free_or_held_by_one_and_all_free_at_the_end(case):
-    """INV-2: at every decision free + held = total, no block stands in two tables, and at the end all are free."""
+@given(every_case())
+def test_blocks_are_free_or_held_and_all_free_at_the_end(case):
+    """INV-2: at every decision free + held = total, no block stands in two tables but where prompts begin alike, and
+    then its reference count says so; at the end all are free."""
     watched = WatchedScheduler(build_scheduler(case.settings))
     run(case, scheduler=watched)
     watched.assert_memory_adds_up()
@@ -104,7 +110,7 @@ def test_blocks_are_free_or_held_by_one_and_all_free_at_the_end(case):
 
 
 @run_briefly
-@given(client_cases())
+@given(every_case())
 def test_nothing_happens_before_its_cause(case):
     """INV-3: arrival ≤ first scheduled < first token ≤ last token ≤ end, as far as a request came, and spans follow one
     another."""
@@ -124,7 +130,7 @@ def test_nothing_happens_before_its_cause(case):
 
 
 @run_briefly
-@given(client_cases())
+@given(every_case())
 def test_the_engine_idles_only_when_the_policy_says_so(case):
     """INV-4: time is either in a step or in a gap for which the policy scheduled nothing; a policy that never waits
     on purpose leaves nobody waiting in such a gap."""
@@ -137,11 +143,11 @@ def test_the_engine_idles_only_when_the_policy_says_so(case):
 
 
 @run_briefly
-@given(client_cases())
+@given(every_case())
 def test_tokens_are_conserved(case):
     """INV-5: emitted is what the finished asked for and what the others had got, in all their attempts; computed is
-    what each request had in the cache and what preemptions threw away: prompt + answer − 1 + recomputed for one that
-    was answered at its first attempt."""
+    what each request had in the cache and what preemptions threw away, less what it found there: prompt + answer − 1 +
+    recomputed − hits for one that was answered at its first attempt."""
     records = run(case)
     r, done = records.requests, records.requests.status == FINISHED
     asked = case.table.num_output_tokens
@@ -153,17 +159,19 @@ def test_tokens_are_conserved(case):
     assert records.spans.columns()["num_emitted_tokens"].sum() == emitted
     assert records.num_computed_tokens == r.num_computed_tokens.sum()
     once = done & (r.num_attempts == 1)
-    needed = case.table.num_prompt_tokens + asked - 1 + r.num_recomputed_tokens
+    needed = case.table.num_prompt_tokens + asked - 1 + r.num_recomputed_tokens - r.num_prefix_hit_tokens
     assert (r.num_computed_tokens[once] == needed[once]).all()
     if (r.num_attempts == 1).all():
         assert records.num_recomputed_tokens == r.num_recomputed_tokens.sum()
+        assert records.num_prefix_hit_tokens == r.num_prefix_hit_tokens.sum()
         assert records.itl_counts.sum() == emitted - (r.num_emitted_tokens > 0).sum()  # one gap between each two tokens
 
 
 @run_briefly
-@given(client_cases())
+@given(every_case())
 def test_limits_hold_in_every_batch(case):
-    """INV-6: rows ≤ max_num_seqs, tokens ≤ max_num_batched_tokens, cache ≤ its capacity."""
+    """INV-6: rows ≤ max_num_seqs, tokens ≤ max_num_batched_tokens, cache ≤ its capacity, what can still be found of it
+    beyond what is held included."""
     watched = WatchedScheduler(build_scheduler(case.settings))
     records = run(case, scheduler=watched)
     s = case.settings
@@ -171,13 +179,14 @@ def test_limits_hold_in_every_batch(case):
     assert all(1 <= batch.num_batched_tokens <= s.max_num_batched_tokens for batch in watched.batches)
     spans = records.spans.columns()
     for when in ("begin", "end"):
-        parts = [spans[f"{name}_{when}"] for name in ("kv_used", "kv_reserved_unused", "kv_internal")]
+        names = "kv_used", "kv_reserved_unused", "kv_internal", "kv_cached_free"
+        parts = [spans[f"{name}_{when}"] for name in names]
         assert all((part >= 0).all() for part in parts)
         assert (sum(parts) <= records.capacity_tokens).all()
 
 
 @run_briefly
-@given(client_cases(allocator="paged"))
+@given(every_case(allocator="paged"))
 def test_paging_wastes_less_than_a_block_per_sequence(case):
     """PagedAttention (SOSP'23): only the tail of a last block is ever held in vain, so with blocks of one token nothing
     is; what a step is about to fill is no waste, however long its prompts. (Rows of a static batch that clients left
@@ -189,28 +198,28 @@ def test_paging_wastes_less_than_a_block_per_sequence(case):
 
 
 @run_briefly
-@given(client_cases())
+@given(every_case())
 def test_the_same_run_gives_the_same_bytes(case):
     """INV-7, first half: determinism."""
     assert everything(run(case)) == everything(run(case))
 
 
 @settings(max_examples=250, deadline=None)
-@given(client_cases())
+@given(every_case())
 def test_fast_forward_changes_nothing(case):
     """INV-7, second half: on = off, bit for bit, on every column, histogram and counter."""
     assert everything(run(case, fast_forward=True)) == everything(run(case, fast_forward=False))
 
 
 @run_briefly
-@given(client_cases(tight=True, allocator="paged"))
+@given(every_case(tight=True, allocator="paged"))
 def test_fast_forward_changes_nothing_under_memory_pressure(case):
     """INV-7, second half, where preemptions cut the stretches."""
     assert everything(run(case, fast_forward=True)) == everything(run(case, fast_forward=False))
 
 
 @run_briefly
-@given(client_cases())
+@given(every_case())
 def test_littles_law_is_exact(case):
     """INV-8: ∫ (waiting + running) dt as counted = Σ (end − arrival − backing off), in integers."""
     records = run(case)
@@ -219,7 +228,7 @@ def test_littles_law_is_exact(case):
 
 
 @run_briefly
-@given(client_cases(tight=True))
+@given(every_case(tight=True))
 def test_every_admitted_request_ends(case):
     """INV-9: under a cache barely larger than one request, all that was accepted finishes unless its client leaves,
     each step computing something; nobody makes more attempts than he may; nothing that fits is rejected."""
