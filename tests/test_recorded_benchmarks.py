@@ -12,6 +12,7 @@ from simserve.recorded import guidellm, vllm_bench
 from simserve.recorded.benchmarks import benchmark_format, read_benchmark
 from simserve.recorded.read import read_recorded
 from simserve.recorded.run import RecordedRun
+from simserve.validate.observed import figures, observed_run
 from tests.benchmark_files import DROP, GAPS, guidellm_report, vllm_aggregates, vllm_result, write
 
 NS = 1_000_000_000
@@ -106,6 +107,19 @@ def test_a_file_of_aggregates_is_read_as_that_and_says_what_is_missing(file):
     assert found.output_tokens_per_s == pytest.approx(6 / 2.125)
     assert found.notes[0] == "aggregates only: no request can be replayed or matched"
     assert "e2e_s not told; give vllm bench serve --percentile-metrics ttft,tpot,itl,e2el" in found.notes
+
+
+def test_aggregates_go_by_the_names_of_a_validation(file):
+    """Those that `simserve validate` compares, so that the two can be held against each other; what is missing is
+    None."""
+    found = vllm_bench.aggregates(write(file, vllm_aggregates())).figures()
+    run = vllm_bench.read(write(file, vllm_result()))
+    compared = figures(observed_run(run, run.table.num_output_tokens), np.ones(3, bool))
+    assert set(found) == set(compared) - {"mean_batch_size", "num_preemptions"}
+    assert found["e2e_s.p50"] is None
+    assert found["ttft_s.mean"] == pytest.approx(compared["ttft_s.mean"], abs=1e-6)
+    assert found["throughput.output_tokens_per_s"] == pytest.approx(compared["throughput.output_tokens_per_s"])
+    assert found["makespan_s"] == compared["makespan_s"]
 
 
 @pytest.mark.parametrize("newer", [True, False])

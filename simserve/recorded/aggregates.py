@@ -28,3 +28,15 @@ class RecordedAggregates:
     metrics: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     engine: str = ""
     notes: tuple[str, ...] = ()
+
+    def figures(self) -> dict[str, float | None]:
+        """By the dotted names under which a validation compares them; None for what the file does not tell."""
+        found = {
+            f"{latency}.{statistic}": self.metrics.get(latency, {}).get(statistic)
+            for latency in LATENCIES
+            for statistic in ("mean", *QUANTILES)
+        }
+        found["throughput.output_tokens_per_s"] = self.output_tokens_per_s
+        found["throughput.requests_per_s"] = self.requests_per_s
+        found["makespan_s"] = self.makespan_s
+        return found
