@@ -115,9 +115,7 @@ class Recorder:
         if requests.first_scheduled_ns[seq.id] == NEVER:
             requests.first_scheduled_ns[seq.id] = now_ns
             requests.status[seq.id] = RUNNING
-        # More may run than compute in a step (``paused``): then there is a slot more.
-        slot = heapq.heappop(self._free_slots) if self._free_slots else len(self._occupied)
-        self._occupied[seq.id] = [seq.id, slot, now_ns, NEVER, NEVER, NEVER]
+        self._occupied[seq.id] = [seq.id, heapq.heappop(self._free_slots), now_ns, NEVER, NEVER, NEVER]
         if seq.joined_clock >= 0:  # swapped in: it decodes at once
             self._gaps.resume(seq)
             self._occupied[seq.id][3] = now_ns

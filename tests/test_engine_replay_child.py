@@ -13,6 +13,7 @@ pytest.importorskip("torch")  # calibrate is what needs it
 pytest.importorskip("transformers")
 
 from calibrate.errors import CalibrationError
+from calibrate.model import find_model
 from calibrate.replay import vllm_replay
 from calibrate.replay.ask import AskedRequest, ReplaySettings
 from calibrate.replay.driver import replay
@@ -32,7 +33,7 @@ for line in sys.stdin:
         config = json.load(open(asked["model"] + "/config.json"))
         print("a banner", file=sys.stderr)
         names = ("num_blocks", "block_size", "prefix_caching", "async_scheduling")
-        answer = {"versions": {"vllm": "0.0", "model": config["name"]}, **{name: asked[name] for name in names}}
+        answer = {"versions": {"vllm": "0.0", "model": config["model_type"]}, **{name: asked[name] for name in names}}
     elif asked["do"] == "add":
         served[asked["id"]] = [len(asked["prompt"]), 0, asked["num_output_tokens"]]
         answer = {"wall_s": 0.0, "cpu_s": 0.0}
@@ -59,7 +60,7 @@ def engine(
     script = tmp_path / "child.py"
     script.write_text(code)
     monkeypatch.setattr(vllm_replay, "CHILD_SCRIPT", script)
-    return VllmReplay(HERE, {"name": "any"}, "float32", settings)
+    return VllmReplay(HERE, find_model("tiny").spec, "fp32", settings)
 
 
 def test_the_child_s_account_is_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,7 +70,7 @@ def test_the_child_s_account_is_the_run(tmp_path: Path, monkeypatch: pytest.Monk
     run = replay(server, [AskedRequest(0, (4, 5, 6), 2), AskedRequest(1, (7,), 1)])
     server.stop()
     server.stop()  # twice does no harm
-    assert run.versions == {"vllm": "0.0", "model": "any"}
+    assert run.versions == {"vllm": "0.0", "model": "qwen2"}
     assert run.steps[0].prefills == (Prefill(0, 3, 0), Prefill(1, 1, 0))
     assert run.steps[1].decodes == (Decode(0, 3),)
     assert [step.end for step in run.steps] == [(5e-4, 1e-3), (1e-3, 2e-3)]
@@ -112,4 +113,4 @@ def test_an_interpreter_without_vllm_is_one_sentence() -> None:
     if subprocess.run([HERE, "-c", "import vllm"], capture_output=True, check=False).returncode == 0:
         pytest.skip("this interpreter has vLLM")
     with pytest.raises(CalibrationError, match=r"vLLM cannot be imported there .*No module named 'vllm'"):
-        VllmReplay(HERE, {}, "float32", SETTINGS)
+        VllmReplay(HERE, find_model("tiny").spec, "fp32", SETTINGS)

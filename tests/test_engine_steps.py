@@ -10,17 +10,30 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from calibrate.model import build_model, find_model
-from calibrate.replay.ask import AskedRequest, ReplaySettings
+from calibrate.replay.ask import AskedRequest, ReplaySettings, ask_lengths
 from calibrate.replay.continuous import TransformersReplay
 from calibrate.replay.driver import replay
 from calibrate.replay.static import StaticReplay
+from simserve.kv_cache import PagedAllocator
+from simserve.recorded.differences import compare_steps
 from simserve.recorded.steps import read_engine_run, write_engine_run
-from tests.real_engines import ask_skewed64, assert_identical, come_by_steps, compare_with_ours
+from simserve.scheduling import Limits, Pool
+from simserve.scheduling.transformers_fifo import TransformersScheduler
+from tests.real_engines import (
+    ask_skewed64,
+    assert_identical,
+    come_by_steps,
+    compare_with_ours,
+    our_steps,
+    table_by_steps,
+)
 from tests.reference_types import Settings
 
 AMPLE = ReplaySettings(8, 512, 2048, num_blocks=256, block_size=16)
@@ -71,6 +84,54 @@ def test_arrivals_by_the_clock_that_the_steps_make(model: Any, clock: Any) -> No
             assert begins[each.added_at_step] >= wanted.arrival_s
         if each.added_at_step > 0:
             assert begins[each.added_at_step - 1] < wanted.arrival_s
+
+
+def our_fifo(settings: ReplaySettings) -> TransformersScheduler:
+    """Our policy after the engine's, with the same settings."""
+    limits = Limits(settings.max_num_seqs, settings.max_num_batched_tokens, settings.max_model_len)
+    cache = PagedAllocator(settings.num_blocks, settings.block_size, max_model_len=settings.max_model_len, watermark=0)
+    margin = 0.15 if settings.safety_margin is None else settings.safety_margin
+    return TransformersScheduler(Pool(limits, cache), margin)
+
+
+@pytest.mark.parametrize(
+    ("num_blocks", "budget", "num_steps"),
+    [(256, 512, 292), (40, 512, 292), (30, 512, 356), (20, 512, 533), (20, 32, None), (17, 20, None)],
+)
+def test_few_blocks(model: Any, num_blocks: int, budget: int, num_steps: int | None) -> None:
+    """Who starves, who is reset and when it comes again, over margins and a closed queue: all of it ours."""
+    settings = replace(AMPLE, num_blocks=num_blocks, max_num_batched_tokens=budget)
+    run = replay(TransformersReplay(model, settings), ask_skewed64("skewed64_tiny"))
+    ours = our_steps(table_by_steps(run), OURS, our_fifo(settings))
+    assert_identical(run, compare_steps(run.steps, ours), num_steps)
+    assert (run.num_preemptions > 0) == (num_blocks < 256)
+
+
+@st.composite
+def small_runs(draw: st.DrawFn) -> tuple[ReplaySettings, list[AskedRequest]]:
+    """A few requests, all at once or between steps, and a cache that holds the largest and little more."""
+    lengths = draw(st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=2, max_size=9))
+    block_size = draw(st.sampled_from([4, 8, 16]))  # the engine takes no smaller ones
+    most = max(prompt + output for prompt, output in lengths)
+    settings = ReplaySettings(
+        max_num_seqs=draw(st.integers(1, 6)),
+        max_num_batched_tokens=draw(st.sampled_from([3, 7, 16, 64])),
+        max_model_len=64,
+        num_blocks=-(-most // block_size) + draw(st.integers(0, 5)),
+        block_size=block_size,
+        safety_margin=draw(st.sampled_from([None, 0.0, 0.3])),
+    )
+    asked = ask_lengths(lengths, 1024)
+    return settings, come_by_steps(asked, draw(st.integers(0, 99))) if draw(st.booleans()) else asked
+
+
+@settings(max_examples=30, deadline=None)
+@given(small_runs())
+def test_any_small_run_with_few_blocks(model: Any, drawn: tuple[ReplaySettings, list[AskedRequest]]) -> None:
+    """Step by step ours, whatever the lengths, arrivals, budget, slots and margin."""
+    told, asked = drawn
+    run = replay(TransformersReplay(model, told), asked)
+    assert_identical(run, compare_steps(run.steps, our_steps(table_by_steps(run), OURS, our_fifo(told))))
 
 
 def test_static_groups(model: Any) -> None:

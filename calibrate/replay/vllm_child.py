@@ -3,7 +3,8 @@
 Imports vLLM and nothing of ours, because that environment holds nothing of ours. One request, one answer:
 
     {"do": "start", "model": folder, "dtype": …, "max_num_seqs": …, "max_num_batched_tokens": …, "max_model_len": …,
-     "num_blocks": …, "block_size": …, "prefix_caching": …, "async_scheduling": …, "seed": …}    -> {"versions": …, …}
+     "num_blocks": …, "kv_bytes_per_block": …, "block_size": …, "prefix_caching": …, "async_scheduling": …, "seed": …}
+                                                                            -> {"versions": …, …}
     {"do": "add", "id": …, "prompt": [token, …], "num_output_tokens": …}    -> {"wall_s": …, "cpu_s": …}
     {"do": "step"}    -> {"wall_s": …, "cpu_s": …, "work": [[id, new, cached], …], "preempted": […], "free_blocks": …,
                           "finished": […]}
@@ -56,7 +57,7 @@ class Server:
                 max_num_seqs=asked["max_num_seqs"],
                 max_num_batched_tokens=asked["max_num_batched_tokens"],
                 block_size=asked["block_size"],
-                num_gpu_blocks_override=asked["num_blocks"],
+                kv_cache_memory_bytes=asked["num_blocks"] * asked["kv_bytes_per_block"],
                 enforce_eager=True,
                 enable_prefix_caching=asked["prefix_caching"],
                 enable_chunked_prefill=True,

@@ -11,20 +11,20 @@ from typing import Any
 from calibrate.clock import Timing
 from calibrate.engines.child import Child
 from calibrate.errors import CalibrationError
+from calibrate.model import TORCH_DTYPES
 from calibrate.replay.ask import AskedRequest, ReplaySettings
 from calibrate.replay.driver import EngineIdentity
 from calibrate.replay.ledger import Taken
+from simserve.model_spec import ModelSpec
 
 CHILD_SCRIPT = Path(__file__).with_name("vllm_child.py")
 
 
 class VllmReplay:
-    """``config`` is a model's ``config.json``, its weights random; ``dtype`` as torch names it. Takes 10 to 20 s to
-    start. Raises ``CalibrationError`` in one sentence if that Python has no vLLM, or vLLM refuses the settings."""
+    """The weights of ``spec`` are random; ``dtype`` is theirs and the cache's. Takes 10 to 20 s to start. Raises
+    ``CalibrationError`` in one sentence if that Python has no vLLM, or vLLM refuses the settings."""
 
-    def __init__(
-        self, python: Path, config: Mapping[str, Any], dtype: str, settings: ReplaySettings, *, seed: int = 0
-    ) -> None:
+    def __init__(self, python: Path, spec: ModelSpec, dtype: str, settings: ReplaySettings, *, seed: int = 0) -> None:
         if settings.safety_margin is not None:
             raise CalibrationError(
                 f"engine: vLLM has no safety_margin (got {settings.safety_margin}); leave it out, or use transformers"
@@ -32,12 +32,13 @@ class VllmReplay:
         self._child = Child(python, CHILD_SCRIPT, {"OMP_NUM_THREADS": str(settings.threads)})
         self._num_unfinished = 0
         with tempfile.TemporaryDirectory() as folder:
-            Path(folder, "config.json").write_text(json.dumps(dict(config)), encoding="utf-8")
+            Path(folder, "config.json").write_text(json.dumps(spec.to_hf_config()), encoding="utf-8")
             try:
                 told = self._child.ask(
                     "start",
                     model=folder,
-                    dtype=dtype,
+                    dtype=TORCH_DTYPES[dtype],
+                    kv_bytes_per_block=spec.kv_bytes_per_token(dtype) * settings.block_size,
                     max_num_seqs=settings.max_num_seqs,
                     max_num_batched_tokens=settings.max_num_batched_tokens,
                     max_model_len=settings.max_model_len,

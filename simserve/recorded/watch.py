@@ -67,7 +67,11 @@ class StepWatcher:
     def _record(self, batch: Batch, is_new: bool, now_s: float) -> StepRecord:
         clock = self.pool.cohort.clock
         decoding = self._decoding.values() if batch.num_decodes else ()  # in a step of prefills alone the others wait
-        contexts = ((seq.id, seq.num_computed_tokens + clock - seq.joined_clock) for seq in decoding)
+        contexts = [
+            (seq.id, seq.num_computed_tokens + clock - seq.joined_clock)
+            for seq in decoding
+            if seq.joined_clock >= 0  # else it misses this step
+        ]
         return StepRecord(
             prefills=tuple(Prefill(seq.id, new, seq.num_computed_tokens) for seq, new in batch.prefills),
             decodes=tuple(Decode(*context) for context in contexts),
