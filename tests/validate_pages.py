@@ -10,7 +10,7 @@ from simserve.recorded.differences import compare_steps
 from simserve.recorded.steps import Decode, Prefill, StepRecord
 from simserve.scenario import parse_scenario
 from simserve.validate.curves import curves
-from simserve.validate.document import both_sides, engine_entry, steps_entry, validation_document
+from simserve.validate.document import both_sides, engine_entry, scored, steps_entry, validation_document
 from simserve.validate.observed import observed_run
 from tests.validate_builders import SCENARIO, run_of
 
@@ -40,7 +40,7 @@ def document_of(
     """Document and curves of real runs of ``factors`` against a simulation of ``predicted``."""
     runs, measured = zip(*(side(factor=factor, **known) for factor in factors), strict=True)
     sides = both_sides(measured, [side(factor=predicted)[1]], "run.csv")
-    document = validation_document(parse_scenario(SCENARIO), engine_entry("recorded", runs), sides)
+    document = validation_document(parse_scenario(SCENARIO), engine_entry("recorded", runs), scored(sides))
     document["known_beforehand"] = ["step times: a profile on a device (measured, held-out error 3.1%)"]
     document["notes"] = ["run.csv: the run was made with engine.max_num_seqs 9, and the scenario says 8"]
     document["limit"] = None

@@ -98,9 +98,11 @@ def _sections(
     if errors:
         yield Section("errors", "Errors against noise", _INTRO["errors"], (errors,))
     latencies = tuple(latency_figures(curves, entries, styles))
-    yield Section("latency", "Latency, both overlaid", _INTRO["latency"], latencies, legend="variants")
-    time = tuple(over_time_figures(curves, styles))
-    yield Section("time", "Over time", _INTRO["time"], time, legend="variants")
+    if latencies:
+        yield Section("latency", "Latency, both overlaid", _INTRO["latency"], latencies, legend="variants")
+    if curves["over_time"] is not None:
+        time = tuple(over_time_figures(curves, styles))
+        yield Section("time", "Over time", _INTRO["time"], time, legend="variants")
     if document["steps"] is not None:
         yield _steps(document["steps"])
     yield Section("known", "Known beforehand", _INTRO["known"], notes=tuple(document["known_beforehand"]))

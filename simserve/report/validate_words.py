@@ -73,7 +73,7 @@ def calibration_text(one: Entry) -> str:
 
 def verdict(one: Entry, max_error: float | None = None) -> str:
     """What the error says, in a word or two; empty where only one side has the figure."""
-    error, noise = one["error"], one["noise"] or 0.0
+    error, noise = one["error"], (one["noise"] or 0.0) + 1e-12
     if error is None:
         return ""
     if max_error is not None and abs(error) > max(max_error, noise):

@@ -18,6 +18,7 @@ from rich.text import Text
 
 from simserve.errors import OutputError, ScenarioError
 from simserve.manifest import manifest_head, step_time_entry
+from simserve.recorded.aggregates import RecordedAggregates
 from simserve.recorded.engine_run import Clock
 from simserve.recorded.run import RecordedRun
 from simserve.report import render_validation
@@ -32,10 +33,10 @@ from simserve.validate import real
 from simserve.validate.curves import curves
 from simserve.validate.document import (
     KIND,
-    Validated,
     both_sides,
     compare_run_steps,
     engine_entry,
+    scored,
     steps_entry,
     validation_document,
 )
@@ -46,6 +47,7 @@ from simserve.validate.predict import Prediction, chosen_variant, predict
 from simserve.validate.score import exceeding, flat
 from simserve.validate.screen import remarks
 from simserve.validate.table import print_validation
+from simserve.validate.totals import NO_CURVES, totals_metrics
 
 RESULTS = Path("reports")
 FILES = ("validation.html", "validation.json", "manifest.json", *real.RUN_FILES)
@@ -101,10 +103,10 @@ def validate(options: ValidateOptions) -> Verdict:
     with staged_folder(folder, FILES, KIND) as staging:
         scenario = _calibrated(options, scenario, variant, folder, messages)
         session = _Session(options, scenario, variant, messages)
-        document, sides = session.run(staging, folder)
+        document, drawn = session.run(staging, folder)
         manifest = session.manifest(started, time.perf_counter() - began)
         with messages.status("writing the page"):
-            _write(document, curves(sides.measured, sides.predicted, sides.counted), manifest, staging)
+            _write(document, drawn, manifest, staging)
     if options.json:
         sys.stdout.write(to_json(document))
     elif not options.quiet:
@@ -123,24 +125,39 @@ class _Session:
         self._first = prepare(scenario, only=[variant])
         self._runs: list[RecordedRun] = []
 
-    def run(self, staging: Path, folder: Path) -> tuple[dict[str, Any], Validated]:
-        """The document, and both sides for the curves."""
+    def run(self, staging: Path, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The document, and what the page's charts draw."""
+        totals = real.recorded_totals(self._options.measured, self._options.format)
+        if totals:
+            return self._against_totals(totals), NO_CURVES
         kind = self._get_runs(staging, folder)
         real.require_sound(self._runs, self._messages)
-        tables, where = zip(
-            *(matched(self._first.workload, run, self._options.requests) for run in self._runs), strict=True
-        )
+        workload, requests = self._first.workload, self._options.requests
+        tables, where = zip(*(matched(workload, run, requests) for run in self._runs), strict=True)
         predictions = self._predict(tables)
         measured = [observed_run(run, table.num_output_tokens) for run, table in zip(self._runs, tables, strict=True)]
         sides = both_sides(measured, [one.observed for one in predictions], self._runs[0].source)
         sides = replace(sides, drawn=tuple(self._drawn(tables[0])))
-        document = validation_document(self._scenario, engine_entry(kind, self._runs), sides)
-        source = self._first.parts[self._variant].step_time.source
-        document["known_beforehand"] = known_beforehand(self._resolved, source, where[0])
+        document = validation_document(self._scenario, engine_entry(kind, self._runs), scored(sides))
         document["steps"] = self._steps(tables)
-        document["notes"] = list(dict.fromkeys(self._notes(predictions)))
+        self._finish(document, where[0], [*self._run_notes(), *self._notes(predictions, len(self._runs))])
+        return document, curves(sides.measured, sides.predicted, sides.counted)
+
+    def _against_totals(self, totals: Sequence[RecordedAggregates]) -> dict[str, Any]:
+        """The document of runs of which only sums and quantiles were kept."""
+        table = self._first.workload.table
+        predictions = self._predict([table])
+        metrics = totals_metrics(totals, predictions[0].observed, tuple(self._drawn(table)))
+        document = validation_document(self._scenario, engine_entry("recorded", totals), metrics)
+        notes = [*(note for one in totals for note in one.notes), *self._notes(predictions, len(totals))]
+        self._finish(document, ["the requests' lengths and arrivals are the scenario's: the run kept none"], notes)
+        return document
+
+    def _finish(self, document: dict[str, Any], requests: Sequence[str], notes: Sequence[str]) -> None:
+        source = self._first.parts[self._variant].step_time.source
+        document["known_beforehand"] = known_beforehand(self._resolved, source, requests)
+        document["notes"] = list(dict.fromkeys(notes))
         document["limit"] = self._limit(document["metrics"])
-        return document, sides
 
     def manifest(self, started: datetime, wall_time_s: float) -> dict[str, Any]:
         """What made the result."""
@@ -202,16 +219,18 @@ class _Session:
                     compared.append((run.source, one))
         return steps_entry(compared)
 
-    def _notes(self, predictions: Sequence[Prediction]) -> Iterable[str]:
+    def _run_notes(self) -> Iterable[str]:
         resolved = self._resolved.model_dump(mode="json")
         for run in self._runs:
             yield from run.notes
             yield from remarks(run, resolved)
+
+    def _notes(self, predictions: Sequence[Prediction], num_runs: int) -> Iterable[str]:
         yield from self._first.workload.notes
         share = max(one.extrapolated_step_share for one in predictions)
         if share > 0:
             yield f"{share:.1%} of the simulated steps lie outside what was measured of step times"
-        if len(self._runs) == 1:
+        if num_runs == 1:
             yield "one real run: its noise is not known; give several to see it beside the errors"
 
     def _limit(self, metrics: dict[str, Any]) -> dict[str, Any] | None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from simserve.errors import RunError
+from simserve.recorded.aggregates import RecordedAggregates
 from simserve.recorded.differences import StepComparison, compare_steps
 from simserve.recorded.run import RecordedRun
 from simserve.recorded.steps import StepRecord
@@ -46,23 +47,29 @@ def both_sides(measured: Sequence[Observed], predicted: Sequence[Observed], sour
     return Validated(tuple(measured), tuple(predicted), counted)
 
 
-def validation_document(scenario: Scenario, engine: dict[str, Any], sides: Validated) -> dict[str, Any]:
-    """The document without what was known beforehand, steps and notes, which the caller puts in."""
-    both = (sides.measured, sides.predicted, sides.drawn)
-    measured, predicted, drawn = ([figures(run, sides.counted) for run in side] for side in both)
+def validation_document(scenario: Scenario, engine: dict[str, Any], metrics: dict[str, Any]) -> dict[str, Any]:
+    """The document without what was known beforehand, steps, notes and limit, which the caller puts in."""
     return {
         "schema_version": SCHEMA_VERSION,
         "kind": KIND,
         "scenario": scenario.name,
         "engine": engine,
         "known_beforehand": [],
-        "metrics": nested(score(measured, predicted, drawn)),
+        "metrics": metrics,
         "steps": None,
         "notes": [],
+        "limit": None,
     }
 
 
-def engine_entry(kind: str, runs: Sequence[RecordedRun]) -> dict[str, Any]:
+def scored(sides: Validated) -> dict[str, Any]:
+    """``metrics`` of the document."""
+    both = (sides.measured, sides.predicted, sides.drawn)
+    measured, predicted, drawn = ([figures(run, sides.counted) for run in side] for side in both)
+    return nested(score(measured, predicted, drawn))
+
+
+def engine_entry(kind: str, runs: Sequence[RecordedRun] | Sequence[RecordedAggregates]) -> dict[str, Any]:
     """The real side: how it was met (``recorded``, ``in process``, ``by URL``), what it says of itself, its runs."""
     return {
         "kind": kind,
@@ -70,7 +77,7 @@ def engine_entry(kind: str, runs: Sequence[RecordedRun]) -> dict[str, Any]:
         "format": runs[0].format,
         "runs": [run.source for run in runs],
         "num_runs": len(runs),
-        "settings": dict(runs[0].settings),
+        "settings": dict(getattr(runs[0], "settings", {})),
     }
 
 

@@ -74,8 +74,7 @@ class RealEngine:
             )
 
     def calibrate(self, scenario: Scenario, path: Path, console: Console) -> None:
-        """Time the engine's steps over what the scenario can ask of it, and write the profile to ``path``. A profile
-        that is there already is kept if it is whole."""
+        """Time the engine's steps over what the scenario can ask of it, and write the profile to ``path``."""
         self.check(scenario)
         try:
             from calibrate.command import calibrate

@@ -9,8 +9,11 @@ from rich.console import Console
 from rich.text import Text
 
 from simserve.errors import RunError
+from simserve.recorded.aggregates import RecordedAggregates
+from simserve.recorded.benchmarks import FORMATS as BENCHMARKS
+from simserve.recorded.benchmarks import read_benchmark
 from simserve.recorded.engine_run import Clock, from_engine_run
-from simserve.recorded.read import read_recorded
+from simserve.recorded.read import detect, read_recorded
 from simserve.recorded.run import RecordedRun
 from simserve.recorded.steps import EngineRun, write_engine_run
 from simserve.request import RequestTable
@@ -28,6 +31,23 @@ ServeOn = Callable[[Scenario, RequestTable, OnRequests], EngineRun]
 def recorded_runs(paths: Sequence[Path], form: str) -> list[RecordedRun]:
     """Runs of files or folders. Raises InputError."""
     return [read_recorded(path, form) for path in paths]
+
+
+def recorded_totals(paths: Sequence[Path], form: str) -> list[RecordedAggregates]:
+    """Of files that keep no requests, their totals; empty where the first file keeps them. Raises InputError."""
+    if not paths or paths[0].is_dir() or not paths[0].exists():
+        return []
+    if (detect(paths[0]) if form == "auto" else form) not in BENCHMARKS:
+        return []
+    totals = [read_benchmark(path) for path in paths]
+    return [one for one in totals if isinstance(one, RecordedAggregates)] if _no_requests(totals) else []
+
+
+def _no_requests(totals: Sequence[RecordedRun | RecordedAggregates]) -> bool:
+    kinds = {type(one) for one in totals}
+    if len(kinds) > 1:
+        raise RunError("--measured: must be files that all keep their requests, or none of them (got both)")
+    return RecordedAggregates in kinds
 
 
 def engine_runs(

@@ -12,6 +12,7 @@ from simserve.errors import ScenarioError
 from simserve.validate.observed import Figures
 
 Entry = dict[str, Any]
+ROUNDING = 1e-12  # an error on the edge of the noise is within it
 NOT_HELD = ("num_preemptions", "mean_batch_size")  # to --max-error, unless named
 
 
@@ -84,7 +85,7 @@ def is_beyond(one: Entry, limit: float) -> bool:
     side alone is beyond any limit; one that neither has is not."""
     if one["error"] is None:
         return one["measured"] is not None and one["predicted"] != one["measured"]
-    return bool(abs(one["error"]) > max(limit, one["noise"] or 0.0))
+    return bool(abs(one["error"]) > max(limit, one["noise"] or 0.0) + ROUNDING)
 
 
 def _range(values: Sequence[float | None]) -> list[float] | None:
