@@ -116,7 +116,7 @@ def test_the_first_differing_step_is_shown_with_both_sides():
     document, drawn = document_of()
     document["steps"] = differing_steps()
     html = render_validation_page(document, drawn, MANIFEST)
-    section = html[html.index('<section id="steps"') : html.index('<section id="known"')]
+    section = html[html.index('<section id="steps"') : html.index('<section id="errors"')]
     words = text_of(section)
     assert "1 of 3 steps have the same composition; the first to differ is step 1 of run-1.jsonl" in words
     assert "1 (4 tokens over 0)" in words and "0 (over 8)" in words and "and 16 more" in words

@@ -9,7 +9,6 @@ from typer.testing import CliRunner
 from simserve.records import FINISHED
 from simserve.validate.observed import figures, observed_records
 from simserve.validate.score import flat
-from simserve.validate.totals import totals_figures
 from simserve.validate_command import validate
 from tests.benchmark_files import vllm_result
 from tests.validate_builders import own_run, scenario_file
@@ -93,13 +92,3 @@ def test_a_file_that_keeps_its_requests_is_scored_by_them(tmp_path):
     document = document_of(tmp_path)
     assert document["metrics"]["ttft_s"]["mean"]["measured"] == pytest.approx((0.25 + 0.5 + 0.125) / 3)
     assert document["metrics"]["e2e_s"]["mean"]["measured"] is not None
-
-
-def test_figures_that_a_file_does_not_tell_are_none():
-    """No batch sizes, no preemptions; whatever is there is where the document has it."""
-    from simserve.recorded.aggregates import RecordedAggregates
-
-    one = RecordedAggregates("x", "vllm-bench", 3, 3, 2.0, 5.0, None, {"ttft_s": {"mean": 0.5}})
-    told = totals_figures(one)
-    assert told["ttft_s.mean"] == 0.5 and told["makespan_s"] == 2.0 and told["throughput.output_tokens_per_s"] == 5.0
-    assert {told[name] for name in ("ttft_s.p99", "e2e_s.mean", "mean_batch_size", "num_preemptions")} == {None}

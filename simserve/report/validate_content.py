@@ -85,6 +85,8 @@ def _facts(document: Document) -> Iterator[tuple[str, str]]:
     engine = document["engine"]
     yield "measured on", f"{engine['name']} ({engine['kind']})"
     yield "runs", ", ".join(engine["runs"])
+    if document["steps"] is not None:
+        yield "steps", steps_text(document["steps"])
     known = document["known_beforehand"]
     if known:
         yield "step times", known[0].removeprefix("step times: ")
@@ -94,6 +96,8 @@ def _sections(
     document: Document, curves: Mapping[str, Any], entries: Mapping[str, Any], limit: float | None
 ) -> Iterator[Section]:
     styles = variant_styles(SIDES)
+    if document["steps"] is not None:
+        yield _steps(document["steps"])
     errors = error_figure(entries, limit)
     if errors:
         yield Section("errors", "Errors against noise", _INTRO["errors"], (errors,))
@@ -103,8 +107,6 @@ def _sections(
     if curves["over_time"] is not None:
         time = tuple(over_time_figures(curves, styles))
         yield Section("time", "Over time", _INTRO["time"], time, legend="variants")
-    if document["steps"] is not None:
-        yield _steps(document["steps"])
     yield Section("known", "Known beforehand", _INTRO["known"], notes=tuple(document["known_beforehand"]))
     if document["notes"]:
         yield Section("notes", "Notes", _INTRO["notes"], notes=tuple(document["notes"]))

@@ -26,18 +26,18 @@ STYLES = {
 
 
 def print_validation(document: Mapping[str, Any], console: Console) -> None:
-    """Print the table of errors, the steps, what was known beforehand and every note."""
+    """Print how many steps are the same, the table of errors, what was known beforehand and every note."""
     if not console.is_terminal:
         console.width = max(console.width, WIDTH_IN_A_PIPE)
     engine = document["engine"]
     runs = f"{engine['num_runs']} runs" if engine["num_runs"] > 1 else ", ".join(engine["runs"])
     console.print(Text(f"{document['scenario']} against {engine['name']} ({engine['kind']}: {runs})", style="bold"))
-    console.print(error_table(document))
-    console.print(Text(summary_text(document), style="bold"))
     steps = document["steps"]
     if steps is not None:
         same = steps["compared"] == steps["identical"]
         console.print(Text(steps_text(steps), style="green" if same else "bold yellow"))
+    console.print(error_table(document))
+    console.print(Text(summary_text(document), style="bold"))
     console.print(Text("known beforehand", style="bold"))
     for text in document["known_beforehand"]:
         console.print(Text(f"  {text}"))

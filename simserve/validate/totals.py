@@ -8,7 +8,7 @@ from typing import Any
 from simserve.errors import RunError
 from simserve.recorded.aggregates import RecordedAggregates
 from simserve.scenario.messages import printable
-from simserve.validate.observed import LATENCIES, STATISTICS, Figures, Observed, figures
+from simserve.validate.observed import Observed, figures
 from simserve.validate.score import nested, score
 
 NO_CURVES: dict[str, Any] = {"levels": [], "latencies": {}, "over_time": None}
@@ -30,20 +30,5 @@ def totals_metrics(
         if not one.num_finished:
             raise RunError(printable(f"{one.source}: must have a request that finished (got none)"))
     simulated = [figures(one, one.finished) for one in (predicted, *drawn)]
-    return nested(score([totals_figures(one) for one in totals], simulated[:1], simulated[1:]))
-
-
-def totals_figures(one: RecordedAggregates) -> Figures:
-    """The figures that such a file tells; None for the others."""
-    told: Figures = {
-        f"{latency}.{statistic}": one.metrics.get(latency, {}).get(statistic)
-        for latency in LATENCIES
-        for statistic in STATISTICS
-    }
-    return told | {
-        "throughput.output_tokens_per_s": one.output_tokens_per_s,
-        "throughput.requests_per_s": one.requests_per_s,
-        "makespan_s": one.makespan_s,
-        "mean_batch_size": None,
-        "num_preemptions": None,
-    }
+    measured = [dict.fromkeys(simulated[0]) | one.figures() for one in totals]  # None for what nobody tells
+    return nested(score(measured, simulated[:1], simulated[1:]))
