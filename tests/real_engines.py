@@ -6,14 +6,15 @@ import json
 import random
 from pathlib import Path
 
-from calibrate.replay.ask import AskedRequest, ask_lengths
+from calibrate.replay.ask import AskedRequest, ask_lengths, random_prompt
 from simserve.recorded.differences import StepComparison, compare_steps
 from simserve.recorded.steps import EngineRun, StepRecord
 from simserve.recorded.watch import StepWatcher
-from simserve.request import RequestTable
+from simserve.request import Content, RequestTable
 from simserve.scheduling import Scheduler
 from simserve.step_time.stretch import NS_PER_S
 from tests.builders import build_scheduler, run_engine
+from tests.prefixes import content_of
 from tests.reference_types import Settings
 from tests.step_times import ConstantStepTime
 from tests.strategies import table_of
@@ -36,7 +37,26 @@ def come_by_steps(asked: list[AskedRequest], seed: int) -> list[AskedRequest]:
     return spread
 
 
-def table_by_steps(run: EngineRun, content: object = None) -> RequestTable:
+def ask_alike(num_requests: int, seed: int) -> list[AskedRequest]:
+    """Prompts that begin as others do, for one to four blocks of 32 tokens, some ending there, coming by steps."""
+    rng, step, asked = random.Random(seed), 0, list[AskedRequest]()
+    roots = [random_prompt(1000 + 10 * seed + i, tokens, VOCABULARY) for i, tokens in enumerate((96, 64, 128, 40))]
+    for i in range(num_requests):
+        root = rng.choice(roots)[: rng.choice([32, 64, 96, 128])]
+        tail = random_prompt(1000 * seed + i, rng.choice([0, 1, 5, 20, 32, 33, 60]), VOCABULARY)
+        step += rng.choice((0, 0, 1, 3, 6))
+        asked.append(AskedRequest(i, root + tail, rng.randint(1, 60), at_step=step))
+    return asked
+
+
+def content_by_tokens(asked: list[AskedRequest], block_tokens: int) -> Content:
+    """What the prompts hold, block by block."""
+    starts = range(0, 1 << 20, block_tokens)
+    blocks = [[each.prompt[i : i + block_tokens] for i in starts[: len(each.prompt) // block_tokens]] for each in asked]
+    return content_of(blocks, block_tokens)
+
+
+def table_by_steps(run: EngineRun, content: Content | None = None) -> RequestTable:
     """The requests of ``run``, each arriving as many seconds after the start as steps were begun before the engine was
     told of it."""
     served = run.requests
@@ -52,9 +72,9 @@ def our_steps(table: RequestTable, settings: Settings, scheduler: Scheduler | No
     return watcher.steps
 
 
-def compare_with_ours(run: EngineRun, settings: Settings) -> StepComparison:
+def compare_with_ours(run: EngineRun, settings: Settings, content: Content | None = None) -> StepComparison:
     """The steps of a real engine against those of our policy for the same requests."""
-    return compare_steps(run.steps, our_steps(table_by_steps(run), settings))
+    return compare_steps(run.steps, our_steps(table_by_steps(run, content), settings))
 
 
 def assert_identical(run: EngineRun, compared: StepComparison, num_steps: int | None = None) -> None:

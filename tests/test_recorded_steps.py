@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -68,9 +69,13 @@ STEP = StepRecord((Prefill(2, 30, 0),), (Decode(0, 11), Decode(1, 5)), (2,), (),
 @settings(max_examples=50)
 def test_a_file_gives_back_what_was_written(tmp_path_factory: pytest.TempPathFactory, run: EngineRun) -> None:
     """Every field of every record, whatever is in it."""
-    path = tmp_path_factory.mktemp("run") / "run.jsonl"
-    write_engine_run(path, run)
-    assert read_engine_run(path) == run
+    folder = tmp_path_factory.mktemp("run")
+    for name in ("run.jsonl", "run.jsonl.gz"):
+        write_engine_run(folder / name, run)
+        assert read_engine_run(folder / name) == run
+    before = (folder / "run.jsonl.gz").read_bytes()
+    write_engine_run(folder / "again.gz", run)
+    assert (folder / "again.gz").read_bytes() == before  # no name and no date in it
 
 
 BAD = {
@@ -101,6 +106,16 @@ def test_a_file_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
     """As the system says it."""
     with pytest.raises(RunError, match=r"cannot be read .No such file"):
         read_engine_run(tmp_path / "none.jsonl")
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:-9], lambda data: b"{}" + data])
+def test_a_damaged_archive_is_one_sentence(damage: Callable[[bytes], bytes], tmp_path: Path) -> None:
+    """Cut off, or no archive at all."""
+    path = tmp_path / "run.gz"
+    write_engine_run(path, EngineRun("e", {}, {}, (), (STEP,)))
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(RunError, match=r"run\.gz: (must|cannot) "):
+        read_engine_run(path)
 
 
 @given(cases(tight=True))

@@ -58,7 +58,7 @@ def run(case: Case, margin: float, fast_forward: bool) -> tuple[Records, Watched
 @pytest.mark.parametrize("tight", [True, False])
 def test_it_agrees_with_the_slow_engine(tight: bool) -> None:
     """Any workload, clients, cache, budget and margin: the same records, whether steps are skipped or not; memory adds
-    up after every decision and is free at the end (INV-2); everyone ends (INV-9), and there are never more than slots."""
+    up after every decision and is free at the end (INV-2); everyone ends (INV-9), and slots suffice."""
 
     @settings(max_examples=120, deadline=None)
     @given(client_cases(tight=tight, **FIXED), MARGINS)

@@ -1,4 +1,4 @@
-"""What a serving engine did, step by step and request by request, real or simulated; one JSON-lines file.
+"""What a serving engine did, step by step and request by request, real or simulated; a JSON-lines file or one ``.gz``.
 
 Times are seconds from the start of a run on two clocks, since under one thread the CPU clock tells the work and the
 wall clock what a client saw. A simulation has one clock and writes it as both.
@@ -6,6 +6,7 @@ wall clock what a client saw. A simulation has one clock and writes it as both.
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -93,12 +94,13 @@ class EngineRun:
 
 
 def write_engine_run(path: Path, run: EngineRun) -> None:
-    """Write ``run``: a line that says what it is, one per request, one per step."""
+    """Write ``run``: a line that says what it is, one per request, one per step; compressed if ``path`` ends so."""
     head = {"kind": "engine run", "schema_version": SCHEMA_VERSION, "engine": run.engine}
     head |= {"versions": dict(run.versions), "settings": dict(run.settings), "notes": list(run.notes)}
     lines = [head, *({"request": asdict(served)} for served in run.requests)]
     lines += ({"step": asdict(step)} for step in run.steps)
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    data = "".join(json.dumps(line) + "\n" for line in lines).encode()
+    path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
 
 
 def read_engine_run(path: Path) -> EngineRun:
@@ -117,8 +119,8 @@ def read_engine_run(path: Path) -> EngineRun:
             notes=tuple(head["notes"]),
         )
     except OSError as error:
-        raise RunError(f"{path}: cannot be read ({error.strerror})") from error
-    except (ValueError, KeyError, TypeError) as error:
+        raise RunError(f"{path}: cannot be read ({error.strerror or error})") from error
+    except (ValueError, KeyError, TypeError, EOFError) as error:
         raise RunError(f"{path}: must hold an engine run, one object a line (got {error!s:.80})") from error
 
 
@@ -142,7 +144,8 @@ def _request(told: Mapping[str, Any]) -> ServedRequest:
 
 
 def _objects(path: Path) -> Iterator[dict[str, Any]]:
-    for line in path.read_text(encoding="utf-8").splitlines():
+    data = path.read_bytes()
+    for line in (gzip.decompress(data) if path.suffix == ".gz" else data).decode().splitlines():
         told = json.loads(line)
         if not isinstance(told, dict):
             raise ValueError(line)
