@@ -23,7 +23,7 @@ class Allocator(Protocol):
 
     capacity_tokens: int
     can_preempt: bool  # a running sequence may have to give its cache back
-    shared_tokens: int  # counted more than once in the sum of what sequences hold: references beyond a block's first
+    shared_tokens: int  # counted twice or more in the sum of what sequences hold: references beyond a block's first
     cached_free_tokens: int  # held by nobody, and a sequence that begins alike would find them
     num_evictions: int  # blocks that were taken while they could be found
 
