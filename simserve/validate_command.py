@@ -19,7 +19,8 @@ EPILOG = (
     "simserve validate scenarios/validation/vllm-rtx4090.yaml --measured requests.jsonl --set step_time.operators=tp1 "
     "--set workload.trace=sharegpt.jsonl.gz\n\n"
     "simserve validate chat.yaml --measured run-1.csv --measured run-2.csv --max-error 0.05\n\n"
-    "simserve validate scenarios/skewed64.yaml --variant continuous-paged --engine transformers --runs 3\n\n"
+    "simserve validate scenarios/validation/skewed64-engines.yaml --variant transformers --engine transformers "
+    "--calibrate\n\n"
     "simserve validate chat.yaml --url http://127.0.0.1:8000 --runs 3 --json | jq .metrics.ttft_s.mean"
 )
 OVER_THE_LIMIT = 1

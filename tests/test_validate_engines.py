@@ -16,6 +16,7 @@ from simserve.recorded.run import table_of
 from simserve.recorded.steps import read_engine_run
 from simserve.request import Content
 from simserve.scenario import load_scenario
+from simserve.step_time.profile_schema import load_profile
 from simserve.validate.command import ValidateOptions, validate
 from simserve.validate.in_process import RealEngine
 from simserve.validate.prompts import prompts_of
@@ -137,6 +138,20 @@ def test_a_python_without_vllm_is_refused(tmp_path):
     real = RealEngine("vllm", "cpu", str(tmp_path / "python"))
     with pytest.raises(ScenarioError, match="--engine-python: must be an interpreter"):
         real(scenario, table_of(*(np.array([value]) for value in (0, 4, 4))), lambda num_ended: None)
+
+
+def test_the_shipped_scenario_has_a_variant_for_each_engine():
+    """The 1,874 tokens of skewed64; each engine accepts its variant, whose profile was measured on that engine."""
+    path = Path(__file__).parents[1] / "scenarios" / "validation" / "skewed64-engines.yaml"
+    variants = load_scenario(path).resolve_variants()
+    assert list(variants) == ["transformers", "generate", "vllm"]
+    for name, scenario in variants.items():
+        RealEngine(name, "cpu", "python" if name == "vllm" else None).check(scenario)
+        assert sum(scenario.workload.output_tokens.values) == 1874
+        source = load_profile(scenario.step_time.profile).provenance.source or "forward"
+        assert name in ("generate", source.partition(" ")[0].lower())
+    cache = variants["vllm"].engine.kv_cache
+    assert cache.block_size % 32 == 0 and cache.null_blocks == 1
 
 
 def test_prompts_of_equal_content_begin_alike():

@@ -14,7 +14,7 @@ from simserve.report.validate_charts import error_reach
 from simserve.report.validate_page import render_validation_page
 from simserve.report.validate_words import (
     calibration_text,
-    error_rows,
+    error_table,
     error_text,
     noise_text,
     steps_text,
@@ -56,10 +56,10 @@ def test_the_table_holds_every_figure_with_error_and_noise(made, html):
     """The rows of the page are those of the document, cell by cell, rates first."""
     table = html[html.index("<tbody>") : html.index("</tbody>")]
     rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in re.findall(r"<tr>(.*?)</tr>", table)]
-    expected = error_rows(flat(made[0]["metrics"]), 0.05)
-    assert [tuple(row) for row in rows] == expected
+    head, expected = error_table(flat(made[0]["metrics"]), 0.05)
+    assert [tuple(row) for row in rows] == expected and "calibration" not in head
     assert rows[0][0] == "output tokens/s" and rows[3][0] == "TTFT, mean"
-    assert rows[3][6] == "over the limit" and rows[3][5].startswith("±") and rows[3][3] == "–"
+    assert rows[3][5] == "over the limit" and rows[3][4].startswith("±")
 
 
 def test_headline_and_badges_say_how_far_off_it_is(made, html):
@@ -238,6 +238,9 @@ def test_the_calibration_s_part_in_words():
     one = {"predicted": 2.0, "predicted_range": [1.9, 2.3]}
     assert calibration_text(one).replace("\u00a0", " ") == "± 10.0 %"
     assert calibration_text({"predicted": 2.0, "predicted_range": None}) == "–"
+    drawn = {"makespan_s": {**one, "measured": 1.0, "error": 1.0, "noise": None}}
+    head, rows = error_table(drawn)
+    assert dict(zip(head, rows[0], strict=True))["calibration"].startswith("±")
 
 
 def test_noise_and_steps_in_words():

@@ -11,11 +11,10 @@ from simserve.report.figure import Table
 from simserve.report.headline import Badge
 from simserve.report.style import VariantStyle, variant_styles
 from simserve.report.validate_charts import SIDES, error_figure, latency_figures, over_time_figures
-from simserve.report.validate_words import error_rows, label, steps_text, summary_text
+from simserve.report.validate_words import error_table, label, steps_text, summary_text
 from simserve.report.words import joined, plural
 
 Document = Mapping[str, Any]
-HEAD = ("", "measured", "predicted", "calibration", "error", "noise", "in words")
 MAX_MEMBERS = 24  # of a step, listed
 
 
@@ -38,13 +37,14 @@ def validation_content(document: Document, curves: Mapping[str, Any], manifest: 
     """Everything that the template prints, in its order."""
     entries, limit = _entries(document), _limit(document)
     leaves = list(flat(manifest))
+    head, rows = error_table(entries, limit)
     return ValidationContent(
         name=str(document["scenario"]),
         headline=summary_text(document),
         badges=list(_badges(document, manifest)),
         facts=list(_facts(document)),
         styles=variant_styles(SIDES),
-        errors=Table(HEAD, tuple(error_rows(entries, limit))),
+        errors=Table(head, tuple(rows)),
         sections=list(_sections(document, curves, entries, limit)),
         provenance=[(name, text) for name, text in leaves if "." not in name],
         manifest=[(name, text) for name, text in leaves if "." in name],

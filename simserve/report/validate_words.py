@@ -27,6 +27,8 @@ ORDER = (
     "mean_batch_size",
     "num_preemptions",
 )
+HEAD = ("", "measured", "predicted", "calibration", "error", "noise", "in words")
+_DRAWN = HEAD.index("calibration")
 BANDS = ((0.02, "close"), (0.05, "fair"), (0.15, "off"))
 
 
@@ -99,6 +101,16 @@ def error_rows(entries: Mapping[str, Entry], max_error: float | None = None) -> 
         )
         for name, one in in_order(entries).items()
     ]
+
+
+def error_table(
+    entries: Mapping[str, Entry], max_error: float | None = None
+) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Head and rows, without the column of the calibration where nothing was drawn from one."""
+    rows = error_rows(entries, max_error)
+    if any(one.get("predicted_range") for one in entries.values()):
+        return HEAD, rows
+    return HEAD[:_DRAWN] + HEAD[_DRAWN + 1 :], [row[:_DRAWN] + row[_DRAWN + 1 :] for row in rows]
 
 
 def latency_errors(entries: Mapping[str, Entry]) -> dict[str, float]:

@@ -73,7 +73,7 @@ def engine_entry(kind: str, runs: Sequence[RecordedRun] | Sequence[RecordedAggre
     """The real side: how it was met (``recorded``, ``in process``, ``by URL``), what it says of itself, its runs."""
     return {
         "kind": kind,
-        "name": runs[0].engine or "not told",
+        "name": runs[0].engine or "an engine that is not named",
         "format": runs[0].format,
         "runs": [run.source for run in runs],
         "num_runs": len(runs),

@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from simserve.report.validate_words import error_rows, steps_text, summary_text
+from simserve.report.validate_words import error_table as head_and_rows
+from simserve.report.validate_words import steps_text, summary_text
 from simserve.validate.score import flat
 
 WIDTH_IN_A_PIPE = 120
@@ -31,7 +32,10 @@ def print_validation(document: Mapping[str, Any], console: Console) -> None:
         console.width = max(console.width, WIDTH_IN_A_PIPE)
     engine = document["engine"]
     runs = f"{engine['num_runs']} runs" if engine["num_runs"] > 1 else ", ".join(engine["runs"])
-    console.print(Text(f"{document['scenario']} against {engine['name']} ({engine['kind']}: {runs})", style="bold"))
+    console.print(
+        Text(f"{document['scenario']} against {engine['name']} ({engine['kind']}: {runs})", style="bold"),
+        soft_wrap=True,
+    )
     steps = document["steps"]
     if steps is not None:
         same = steps["compared"] == steps["identical"]
@@ -40,20 +44,21 @@ def print_validation(document: Mapping[str, Any], console: Console) -> None:
     console.print(Text(summary_text(document), style="bold"))
     console.print(Text("known beforehand", style="bold"))
     for text in document["known_beforehand"]:
-        console.print(Text(f"  {text}"))
+        console.print(Text(f"  {text}"), soft_wrap=True)
     for note in document["notes"]:
-        console.print(Text(f"note: {note}", style="yellow"))
+        console.print(Text(f"note: {note}", style="yellow"), soft_wrap=True)
 
 
 def error_table(document: Mapping[str, Any]) -> Table:
     """A row per figure that either side has: measured, predicted, error, noise, and the error in words."""
+    limit = document["limit"]["max_error"] if document["limit"] else None
+    (_, *heads, _), rows = head_and_rows(flat(document["metrics"]), limit)
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("")
-    for head in ("measured", "predicted", "calibration", "error", "noise"):
+    for head in heads:
         table.add_column(head, justify="right")
     table.add_column("")
-    limit = document["limit"]["max_error"] if document["limit"] else None
-    for row in error_rows(flat(document["metrics"]), limit):
+    for row in rows:
         *cells, words = row
         table.add_row(*map(Text, cells), Text(words, style=STYLES.get(words, "")))
     return table
