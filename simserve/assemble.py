@@ -20,8 +20,17 @@ from simserve.scenario import (
     RooflineStepTimeConfig,
     Scenario,
     StaticEngineConfig,
+    TransformersEngineConfig,
 )
-from simserve.scheduling import ChunkedScheduler, ContinuousScheduler, Limits, Pool, Scheduler, StaticScheduler
+from simserve.scheduling import (
+    ChunkedScheduler,
+    ContinuousScheduler,
+    Limits,
+    Pool,
+    Scheduler,
+    StaticScheduler,
+    TransformersScheduler,
+)
 from simserve.step_time import StepTime
 from simserve.step_time.draws import ProfileDraws
 from simserve.step_time.hardware import load_hardware
@@ -51,6 +60,8 @@ def assemble(scenario: Scenario, calibration_draw: int | None = None) -> Parts:
     step_time, dtype = _build_step_time(scenario, spec, calibration_draw)
     engine, cache = scenario.engine, scenario.engine.kv_cache
     bytes_per_token = spec.kv_bytes_per_token(cache.dtype or dtype)
+    if isinstance(engine, TransformersEngineConfig):  # it has a margin of its own
+        cache = cache.model_copy(update={"watermark": 0.0})
     allocator = build_allocator(cache, bytes_per_token, engine.max_model_len)
     _check_memory(scenario, spec, allocator.capacity_tokens * bytes_per_token)
     limits = Limits(engine.max_num_seqs, engine.max_num_batched_tokens, engine.max_model_len)
@@ -77,6 +88,7 @@ def build_allocator(cache: KvCacheConfig, bytes_per_token: int, max_model_len: i
             max_model_len=max_model_len,
             watermark=cache.watermark,
             null_blocks=cache.null_blocks,
+            nameless_first=cache.nameless_first,
         )
     swap = SwapSpace(cache.swap.space // block_bytes, block_bytes) if cache.swap else None
     return PagedAllocator(
@@ -95,6 +107,8 @@ def _build_scheduler(scenario: Scenario, pool: Pool) -> Scheduler:
         return StaticScheduler(pool, None if engine.max_wait_s is None else round(engine.max_wait_s * NS_PER_S))
     if isinstance(engine, ChunkedEngineConfig):
         return ChunkedScheduler(pool, engine.async_scheduling)
+    if isinstance(engine, TransformersEngineConfig):
+        return TransformersScheduler(pool, engine.safety_margin)
     return ContinuousScheduler(pool)
 
 

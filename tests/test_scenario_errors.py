@@ -21,10 +21,10 @@ CASES = [
     (small(engin={}), "unknown key 'engin' (did you mean 'engine'?)"),
     (
         small(engine__policy="chunk"),
-        "engine.policy: must be one of static, continuous, chunked (got 'chunk'; did you mean 'chunked'?)",
+        "engine.policy: must be one of static, continuous, chunked, transformers (got 'chunk'; did you mean 'chunked'?",
     ),
-    (small(engine__policy=...), "engine.policy: must be given (one of static, continuous, chunked)"),
-    (small(engine__policy=3), "engine.policy: must be one of static, continuous, chunked (got 3)"),
+    (small(engine__policy=...), "engine.policy: must be given (one of static, continuous, chunked, transformers)"),
+    (small(engine__policy=3), "engine.policy: must be one of static, continuous, chunked, transformers (got 3)"),
     (
         small(engine__queue_order="fcf"),
         "engine.queue_order: must be 'fcfs', 'priority' or 'shortest_job_oracle' (got 'fcf'; did you mean 'fcfs'?)",
@@ -90,7 +90,7 @@ CASES = [
     (small(variants={"v": 3}), "variants.v: must be a mapping (got 3)"),
     (
         small(variants={"v": {"engine": {"policy": "magic"}}}),
-        "variants.v.engine.policy: must be one of static, continuous, chunked (got 'magic')",
+        "variants.v.engine.policy: must be one of static, continuous, chunked, transformers (got 'magic')",
     ),
     (
         small(variants={"v": {"engine": {"kv_cache": {"blocksize": 1}}}}),

@@ -33,7 +33,7 @@ LEAST: dict[str, dict[str, dict[str, Any]]] = {
     },
     "engine": {
         policy: {"policy": policy, "max_num_seqs": 4, "kv_cache": {"allocator": "paged", "num_blocks": 64}}
-        for policy in ("static", "continuous", "chunked")
+        for policy in ("static", "continuous", "chunked", "transformers")
     },
     "engine.kv_cache": {allocator: {"allocator": allocator, "num_blocks": 64} for allocator in ("paged", "contiguous")},
 }

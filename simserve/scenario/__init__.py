@@ -10,6 +10,7 @@ from simserve.scenario.engine_models import (
     PagedCacheConfig,
     StaticEngineConfig,
     SwapConfig,
+    TransformersEngineConfig,
 )
 from simserve.scenario.load import load_scenario, parse_scenario, scenario_schema
 from simserve.scenario.models import Scenario, SloConfig
@@ -43,6 +44,7 @@ __all__ = [
     "SwapConfig",
     "ThinkTimeConfig",
     "TraceWorkload",
+    "TransformersEngineConfig",
     "WorkloadConfig",
     "load_scenario",
     "parse_scenario",

@@ -1,7 +1,8 @@
 """``engine:`` of a scenario: the batching policy, its limits, and the KV cache.
 
 Rules of the policies: static batching; iteration-level scheduling with prefill first (Orca, OSDI'22; vLLM v0); chunked
-prefill under one token budget (Sarathi-Serve, OSDI'24; vLLM v1). Paged cache: PagedAttention (SOSP'23).
+prefill under one token budget (Sarathi-Serve, OSDI'24; vLLM v1); transformers' continuous batching (5.24). Paged cache:
+PagedAttention (SOSP'23).
 """
 
 from __future__ import annotations
@@ -56,6 +57,11 @@ class PagedCacheConfig(CacheCapacity):
         description="full blocks keep what they hold after they are given back, and requests that begin alike do not "
         "compute it again (which prompts do, a trace with prompt contents says)",
     )
+    nameless_first: bool = Field(
+        False,
+        description="with prefix_caching: hand out free blocks that nobody can find before those that hold a beginning "
+        "(vLLM 0.32); false: in the order in which they were given back (vLLM 0.19)",
+    )
     preemption: Literal["recompute", "swap"] = Field(
         "recompute", description="out of blocks: drop a sequence's cache and compute it again, or move it out and back"
     )
@@ -69,6 +75,8 @@ class PagedCacheConfig(CacheCapacity):
             raise ValueError("swap: is used by preemption: swap only (got preemption: recompute)")
         if self.prefix_caching and self.preemption == "swap":
             raise ValueError("prefix_caching works with preemption: recompute only (got swap)")
+        if self.nameless_first and not self.prefix_caching:
+            raise ValueError("nameless_first: is used by prefix_caching: true only (got prefix_caching: false)")
         if self.num_blocks is not None and self.null_blocks >= self.num_blocks:
             raise ValueError(f"null_blocks must be < num_blocks (got {self.null_blocks} of {self.num_blocks})")
         return self
@@ -164,16 +172,49 @@ class ChunkedEngineConfig(IterationLevelLimits):
 
     policy: Literal["chunked"]
     async_scheduling: bool = Field(
-        False, description="decide the next step while one runs (vLLM's flag): slots and arrivals are seen one step late"
+        False,
+        description="decide the next step while one runs (vLLM's flag): slots and arrivals are seen one step late",
     )
 
 
+class TransformersEngineConfig(EngineLimits):
+    """What transformers' continuous batching decides (scheduler fifo): who finds no block misses steps or is reset."""
+
+    policy: Literal["transformers"]
+    safety_margin: float = Field(
+        0.15,
+        ge=0,
+        le=1,
+        description="with a smaller share of the blocks free, no prefill is taken beside others; kv_cache.watermark is "
+        "not used",
+    )
+
+    @model_validator(mode="after")
+    def _has_what_it_needs(self) -> Self:
+        if not isinstance(self.kv_cache, PagedCacheConfig):
+            raise ValueError("policy: transformers needs kv_cache.allocator: paged (got contiguous)")
+        if self.kv_cache.prefix_caching:
+            raise ValueError("policy: transformers works without kv_cache.prefix_caching only (got true)")
+        if self.kv_cache.preemption == "swap":
+            raise ValueError("policy: transformers works with kv_cache.preemption: recompute only (got swap)")
+        if self.queue_order != "fcfs":
+            raise ValueError(f"policy: transformers works with queue_order: fcfs only (got {self.queue_order})")
+        return self
+
+
 POLICIES = Choice(
-    {"static": StaticEngineConfig, "continuous": ContinuousEngineConfig, "chunked": ChunkedEngineConfig}, key="policy"
+    {
+        "static": StaticEngineConfig,
+        "continuous": ContinuousEngineConfig,
+        "chunked": ChunkedEngineConfig,
+        "transformers": TransformersEngineConfig,
+    },
+    key="policy",
 )
 EngineConfig = Annotated[
     Annotated[StaticEngineConfig, Tag("<static>")]
     | Annotated[ContinuousEngineConfig, Tag("<continuous>")]
-    | Annotated[ChunkedEngineConfig, Tag("<chunked>")],
+    | Annotated[ChunkedEngineConfig, Tag("<chunked>")]
+    | Annotated[TransformersEngineConfig, Tag("<transformers>")],
     Discriminator(POLICIES.tag),
 ]

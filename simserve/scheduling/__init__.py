@@ -5,5 +5,14 @@ from simserve.scheduling.continuous import ContinuousScheduler
 from simserve.scheduling.pool import Limits, Pool
 from simserve.scheduling.scheduler import Scheduler
 from simserve.scheduling.static import StaticScheduler
+from simserve.scheduling.transformers_fifo import TransformersScheduler
 
-__all__ = ["ChunkedScheduler", "ContinuousScheduler", "Limits", "Pool", "Scheduler", "StaticScheduler"]
+__all__ = [
+    "ChunkedScheduler",
+    "ContinuousScheduler",
+    "Limits",
+    "Pool",
+    "Scheduler",
+    "StaticScheduler",
+    "TransformersScheduler",
+]
