@@ -114,7 +114,7 @@ def test_turned_away_and_sent_again():
     assert outcome.error == "" and senders.faults == {"HTTP 429: no": 2}
 
 
-@pytest.mark.parametrize("header", ["61", "999999999", formatdate(time.time() + 1e8, usegmt=True)])
+@pytest.mark.parametrize("header", ["61", "999999999", "Fri, 31 Dec 2999 23:59:59 GMT"])
 def test_nobody_waits_for_years(header):
     """A Retry-After of more than a minute ends the request instead of the replay."""
     [outcome], _ = outcomes_on(ReplayServer(faults=[429], retry_after=header), requests([0.0]), clients=_again())
