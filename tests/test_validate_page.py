@@ -111,30 +111,32 @@ def test_what_was_not_measured_has_no_curve():
     assert "curve-itl_s" not in charts_of(render_validation_page(document, drawn, MANIFEST))["specs"]
 
 
-def test_the_first_differing_step_is_shown_with_both_sides():
-    """Who prefills and decodes over what, on either side; long lists are cut; a dash for what was not told."""
+def test_the_first_differing_step_is_shown_request_by_request():
+    """Who prefills and decodes over what, on either side; what differs comes first; long lists are cut."""
     document, drawn = document_of()
     document["steps"] = differing_steps()
     html = render_validation_page(document, drawn, MANIFEST)
     section = html[html.index('<section id="steps"') : html.index('<section id="errors"')]
     words = text_of(section)
     assert "1 of 3 steps have the same composition; the first to differ is step 1 of run-1.jsonl" in words
-    assert "1 (4 tokens over 0)" in words and "0 (over 8)" in words and "and 16 more" in words
-    assert "other steps" in html and "–" in words
+    rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in re.findall(r"<tr>(.*?)</tr>", section)]
+    assert rows[0] == ["step 1 of run-1.jsonl", "measured", "predicted", ""]
+    assert rows[1] == ["tokens in the step", "5", "40", "differs"] and rows[2] == ["free blocks", "58", "–", ""]
+    assert rows[3] == ["request 1", "prefills 4 over 0, admitted", "decodes over 8", "differs"]
+    cells = {row[0]: row[1:] for row in rows}
+    assert cells["request 3"] == ["–", "decodes over 8, preempted", "differs"]
+    assert rows[-1][0] == "and 16 more requests" and "request 0" not in cells
+    assert "other steps" in html
 
 
 def test_a_side_that_had_ended_says_so():
     """The real run goes on after ours: no state to show."""
     document, drawn = document_of()
-    document["steps"] = {
-        "compared": 3,
-        "identical": 2,
-        "first_difference": {
-            "run": "r", "step": 2, "fields": ["the number of steps"], "predicted": None,
-            "measured": differing_steps()["first_difference"]["measured"],
-        },
-    }  # fmt: skip
-    assert "had ended" in text_of(render_validation_page(document, drawn, MANIFEST))
+    steps = differing_steps()
+    steps["first_difference"] |= {"fields": ["the number of steps"], "predicted": None}
+    document["steps"] = steps
+    words = text_of(render_validation_page(document, drawn, MANIFEST))
+    assert "had ended" in words and "prefills 4 over 0" in words
 
 
 def test_names_with_html_in_them_are_text():

@@ -12,7 +12,7 @@ from simserve.report.headline import Badge
 from simserve.report.style import VariantStyle, variant_styles
 from simserve.report.validate_charts import SIDES, error_figure, latency_figures, over_time_figures
 from simserve.report.validate_words import error_table, label, steps_text, summary_text
-from simserve.report.words import joined, plural
+from simserve.report.words import NOTHING, plural
 
 Document = Mapping[str, Any]
 MAX_MEMBERS = 24  # of a step, listed
@@ -113,43 +113,45 @@ def _sections(
 
 
 def _steps(steps: Mapping[str, Any]) -> Section:
+    """How many are the same; of the first that is not, a row per request on either side, those that differ first."""
     first = steps["first_difference"]
     table = None
     if first is not None:
-        sides = [first[side] for side in SIDES]
-        rows = [("step", *(f"{first['step']:,}" if side else "had ended" for side in sides))]
-        rows += [(name, *(_state(side, key) for side in sides)) for key, name in _STATE.items()]
-        table = Table(("", *SIDES), tuple(rows))
+        totals = [(name, *(_told(first[side], key) for side in SIDES)) for key, name in _TOTALS.items()]
+        marked = [(*row, "differs" if row[1] != row[2] and NOTHING not in row else "") for row in totals]
+        members = [_members(first[side]) for side in SIDES]
+        pairs = {i: [side.get(i, NOTHING) for side in members] for i in sorted(members[0] | members[1])}
+        rows = sorted(pairs.items(), key=lambda pair: pair[1][0] == pair[1][1])
+        marked += [(f"request {i:,}", *pair, "differs" if pair[0] != pair[1] else "") for i, pair in rows[:MAX_MEMBERS]]
+        if len(rows) > MAX_MEMBERS:
+            marked.append((f"and {len(rows) - MAX_MEMBERS} more requests", "", "", "in validation.json"))
+        table = Table((f"step {first['step']:,} of {first['run']}", *SIDES, ""), tuple(marked))
     return Section("steps", "Steps", f"{steps_text(steps)} {_INTRO['steps']}", table=table)
 
 
-def _state(side: Mapping[str, Any] | None, key: str) -> str:
-    """One side's part of a step, in words."""
-    if side is None or side[key] is None:
-        return "–"
-    value = side[key]
-    if not isinstance(value, list):
-        return f"{value:,}"
-    texts = [_member(one) for one in value]
-    more = f" and {len(texts) - MAX_MEMBERS} more" if len(texts) > MAX_MEMBERS else ""
-    return joined(texts) if texts and not more else ", ".join(texts[:MAX_MEMBERS]) + more or "nobody"
+def _told(side: Mapping[str, Any] | None, key: str) -> str:
+    if side is None:
+        return "had ended"
+    return NOTHING if side[key] is None else f"{side[key]:,}"
 
 
-def _member(one: Any) -> str:  # noqa: ANN401 - of JSON
-    if not isinstance(one, Mapping):
-        return str(one)
-    new = f"{one['num_new_tokens']} tokens " if "num_new_tokens" in one else ""
-    return f"{one['id']} ({new}over {one['num_context_tokens']})"
+def _members(side: Mapping[str, Any] | None) -> dict[int, str]:
+    """What each request did in a step, in words."""
+    if side is None:
+        return {}
+    words: dict[int, list[str]] = {}
+    for work in side["prefills"]:
+        did = f"prefills {work['num_new_tokens']:,} over {work['num_context_tokens']:,}"
+        words.setdefault(work["id"], []).append(did)
+    for work in side["decodes"]:
+        words.setdefault(work["id"], []).append(f"decodes over {work['num_context_tokens']:,}")
+    for what in ("admitted", "preempted"):
+        for i in side[what]:
+            words.setdefault(i, []).append(what)
+    return {i: ", ".join(parts) for i, parts in words.items()}
 
 
-_STATE = {
-    "prefills": "prefills: request (new tokens over cached ones)",
-    "decodes": "decodes: request (over cached tokens)",
-    "admitted": "admitted",
-    "preempted": "preempted",
-    "num_batched_tokens": "tokens in the step",
-    "free_blocks": "free blocks",
-}
+_TOTALS = {"num_batched_tokens": "tokens in the step", "free_blocks": "free blocks"}
 _INTRO = {
     "errors": "Marks are errors; the grey bar behind one is how much the real engine differs from itself.",
     "latency": "Which share of the requests was served at least that fast, as measured and as predicted.",
