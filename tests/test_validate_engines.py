@@ -38,7 +38,11 @@ SCENARIO = {
         "max_model_len": 128,
         "kv_cache": {"allocator": "paged", "block_size": 16, "num_blocks": 64, "watermark": 0.0},
     },
-    "variants": {"chunked": {}, "static": {"engine": {"policy": "static", "max_num_batched_tokens": 512}}},
+    "variants": {
+        "chunked": {},
+        "static": {"engine": {"policy": "static", "max_num_batched_tokens": 512}},
+        "few-blocks": {"engine": {"policy": "transformers", "safety_margin": 0.1, "kv_cache": {"num_blocks": 7}}},
+    },
 }
 
 
@@ -58,7 +62,9 @@ def validated(folder, engine, variant, num_runs=2):
     return json.loads((folder / "out" / "validation.json").read_text()), folder / "out"
 
 
-@pytest.mark.parametrize(("engine", "variant"), [("transformers", "chunked"), ("generate", "static")])
+@pytest.mark.parametrize(
+    ("engine", "variant"), [("transformers", "chunked"), ("transformers", "few-blocks"), ("generate", "static")]
+)
 def test_every_step_is_ours(tmp_path, engine, variant):
     """Requests that come by the clock, cut prompts, static groups: composition by composition, in both runs. The runs
     are kept and can be scored again as recorded ones."""
@@ -118,7 +124,12 @@ def test_another_policy_s_first_difference_is_shown_with_both_sides(tmp_path):
     ("engine", "variant", "changes", "expected"),
     [
         ("generate", "chunked", (), "engine.policy: must be static for --engine generate (got chunked)"),
-        ("transformers", "static", (), "engine.policy: must be chunked for --engine transformers (got static)"),
+        (
+            "transformers",
+            "static",
+            (),
+            "engine.policy: must be transformers or chunked for --engine transformers (got static)",
+        ),
         ("transformers", "chunked", ("workload.concurrency=2",), "workload.concurrency: must be absent for --engine"),
     ],
 )

@@ -17,7 +17,7 @@ from simserve.errors import InputError, ScenarioError
 from simserve.model_spec import load_model_spec
 from simserve.recorded.steps import EngineRun
 from simserve.request import RequestTable
-from simserve.scenario import PagedCacheConfig, ProfileStepTimeConfig, Scenario
+from simserve.scenario import PagedCacheConfig, ProfileStepTimeConfig, Scenario, TransformersEngineConfig
 from simserve.scenario.messages import printable
 from simserve.step_time.profile_schema import Provenance, load_profile
 from simserve.step_time.stretch import NS_PER_S
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from calibrate.replay.ask import AskedRequest, ReplaySettings
 
 EngineName = Literal["transformers", "generate", "vllm"]
-POLICIES = {"transformers": "chunked", "generate": "static", "vllm": "chunked"}
+POLICIES = {"transformers": ("transformers", "chunked"), "generate": ("static",), "vllm": ("chunked",)}
 EXTRA = "--engine: needs torch and transformers; install them with: pip install 'simserve[calibrate]'"
 OnEnded = Callable[[int], None]
 
@@ -62,9 +62,10 @@ class RealEngine:
     def check(self, scenario: Scenario) -> None:
         """Raises ScenarioError when the scenario is none that this engine can serve."""
         wanted, policy = POLICIES[self._name], scenario.engine.policy
-        if policy != wanted:
+        if policy not in wanted:
+            words = " or ".join(wanted)
             raise ScenarioError(
-                f"{scenario.source}: engine.policy: must be {wanted} for --engine {self._name} (got {policy}); "
+                f"{scenario.source}: engine.policy: must be {words} for --engine {self._name} (got {policy}); "
                 "name another variant or engine"
             )
         if scenario.workload.concurrency is not None:
@@ -158,6 +159,7 @@ def _settings(scenario: Scenario) -> ReplaySettings:
         num_blocks=num_blocks,
         block_size=cache.block_size,
         prefix_caching=prefix_caching,
+        safety_margin=engine.safety_margin if isinstance(engine, TransformersEngineConfig) else None,
     )
 
 
