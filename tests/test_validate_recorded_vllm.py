@@ -53,6 +53,7 @@ def test_both_scenarios_share_every_assumption():
     first, second = (scenario(name) for name in NAMES)
     for key in ASSUMED:
         assert getattr(first.step_time, key) == getattr(second.step_time, key)
+    assert first.engine.async_scheduling is second.engine.async_scheduling is True
     for key in RULES:
         assert getattr(first.engine.kv_cache, key) == getattr(second.engine.kv_cache, key)
     flat_first, flat_second = (dict(_leaves(each.model_dump(mode="json"))) for each in (first, second))

@@ -30,6 +30,7 @@ _KEYS = {  # a scenario's key -> where meta.json has it
     "engine.kv_cache.block_size": "kv_cache.block_size",
     "engine.kv_cache.num_blocks": "kv_cache.num_gpu_blocks",
     "engine.kv_cache.prefix_caching": "kv_cache.enable_prefix_caching",
+    "engine.async_scheduling": "resolved_config.scheduler_config.async_scheduling",
     "step_time.tensor_parallel": "engine_kwargs.tensor_parallel_size",
 }
 

@@ -17,7 +17,13 @@ from simserve.errors import InputError, ScenarioError
 from simserve.model_spec import load_model_spec
 from simserve.recorded.steps import EngineRun
 from simserve.request import RequestTable
-from simserve.scenario import PagedCacheConfig, ProfileStepTimeConfig, Scenario, TransformersEngineConfig
+from simserve.scenario import (
+    ChunkedEngineConfig,
+    PagedCacheConfig,
+    ProfileStepTimeConfig,
+    Scenario,
+    TransformersEngineConfig,
+)
 from simserve.scenario.messages import printable
 from simserve.step_time.profile_schema import Provenance, load_profile
 from simserve.step_time.stretch import NS_PER_S
@@ -160,6 +166,7 @@ def _settings(scenario: Scenario) -> ReplaySettings:
         block_size=cache.block_size,
         prefix_caching=prefix_caching,
         safety_margin=engine.safety_margin if isinstance(engine, TransformersEngineConfig) else None,
+        async_scheduling=isinstance(engine, ChunkedEngineConfig) and engine.async_scheduling,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from simserve.scenario import OperatorsStepTimeConfig, PagedCacheConfig, Scenario
+from simserve.scenario import ChunkedEngineConfig, OperatorsStepTimeConfig, PagedCacheConfig, Scenario
 from simserve.step_time.source import StepTimeSource
 
 
@@ -39,10 +39,12 @@ def _assumptions(scenario: Scenario) -> Iterator[str]:
     """What no file of the run or of the step times says, and the scenario declares."""
     cache, step_time = scenario.engine.kv_cache, scenario.step_time
     if isinstance(cache, PagedCacheConfig):
-        prefix = "on" if getattr(cache, "prefix_caching", False) else "off"
+        prefix = "on" if cache.prefix_caching else "off"
         yield (
             f"declared: watermark {cache.watermark:g}, {cache.null_blocks} null blocks, preemption by "
             f"{cache.preemption}, prefix caching {prefix}"
         )
+    if isinstance(scenario.engine, ChunkedEngineConfig):
+        yield f"declared: asynchronous scheduling {'on' if scenario.engine.async_scheduling else 'off'}"
     if isinstance(step_time, OperatorsStepTimeConfig):
         yield f"declared: {1e3 * step_time.host_overhead_s:g} ms of the engine's own work per step"
