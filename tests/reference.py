@@ -42,12 +42,7 @@ class Reference:
         previous: Plan | None = None
         stretch, anchor, k = None, 0, 0
         while True:
-            self.let_happen(self.now - 1)
-            self.complete(previous)
-            self.let_happen(self.now)
-            self.release_departed()
-            self.let_happen(self.now)  # what clients send whose answers came with that
-            plan = self.schedule()
+            plan = self.decide(previous)
             if plan is None:
                 wake = self.next_wake()
                 if wake is None:
@@ -63,6 +58,20 @@ class Reference:
             k += 1
             self.record(plan, anchor + stretch.end_ns(k), repeats)
             previous = plan
+
+    def decide(self, previous: Plan | None) -> Plan | None:
+        """What the step that ends now leaves behind, what clients do until then, and the next step."""
+        self.let_happen(self.now - 1)
+        self.complete(previous)
+        self.let_happen(self.now)
+        self.release_departed()
+        self.let_happen(self.now)  # what clients send whose answers came with that
+        return self.schedule()
+
+    @property
+    def holders(self) -> list[Seq]:
+        """Everyone who has room in the cache."""
+        return self.running
 
     def same_decision(self, before: Plan, plan: Plan) -> bool:
         if plan.admitted or plan.preempted:
@@ -83,7 +92,7 @@ class Reference:
         external, blocks = 0, {}
         if self.s.allocator == "paged":
             paged = self.paged
-            used, free, reserved = paged.filled_tokens(self.running), paged.free, paged.reserved_tokens
+            used, free, reserved = paged.filled_tokens(self.holders), paged.free, paged.reserved_tokens
             blocks = {
                 "cached_free": paged.cached_free,
                 "num_evictions": paged.num_evictions,
@@ -93,7 +102,7 @@ class Reference:
             }
             paged.taken.clear()
         else:
-            used, free, reserved = sum(seq.computed for seq in self.running), self.row.free, self.row.reserved_tokens
+            used, free, reserved = sum(seq.computed for seq in self.holders), self.row.free, self.row.reserved_tokens
             if self.waiting:
                 need = self.s.reservation(self.waiting[0].request)
                 external = sum(size for _, size in self.row.holes() if size < need)
