@@ -1,5 +1,6 @@
 """Readers of recorded runs: every form gives the same columns, whatever its clock, units, order and column names."""
 
+import contextlib
 import json
 
 import numpy as np
@@ -231,6 +232,53 @@ def test_what_is_no_run_at_all(tmp_path):
     with pytest.raises(RunError, match=r"--format: must be one of auto, .* \(got 'csv'\)"):
         read_recorded(path, "csv")
     assert "auto" in FORMATS
+
+
+CELLS = st.one_of(
+    st.none(), st.booleans(), st.integers(-(10**20), 10**20), st.floats(), st.text(max_size=8), st.lists(st.integers())
+)
+NAMES = st.sampled_from(
+    (
+        "arrival_s first_token_s last_token_s ttft_ms e2e status output_tokens prompt_tokens end variant x "
+        "queued_ts first_token_ts last_token_ts scheduled_ts input_toks output_toks"
+    ).split()
+)
+
+
+@given(st.lists(st.dictionaries(NAMES, CELLS, max_size=8), max_size=4))
+def test_whatever_a_jsonl_holds_it_is_read_or_refused(tmp_path_factory, lines):
+    """A run, or one sentence: never another error, whatever stands in its cells."""
+    path = tmp_path_factory.mktemp("fuzz") / "run.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)))
+    try:
+        run = read_recorded(path)
+    except InputError as error:
+        assert "\n" not in str(error)
+    else:
+        assert len(run) == len(lines) and (np.diff(run.table.arrival_ns) >= 0).all()
+
+
+@given(st.binary(max_size=200))
+def test_whatever_bytes_a_file_holds_it_is_refused_or_read(tmp_path_factory, content):
+    """Torn files, other formats, nothing."""
+    path = tmp_path_factory.mktemp("fuzz") / "run.bin"
+    path.write_bytes(content)
+    with contextlib.suppress(InputError):
+        read_recorded(path)
+
+
+@pytest.mark.parametrize("torn", ["replay.json", "requests.parquet", "events.parquet"])
+def test_a_torn_replay_is_refused(tmp_path, torn):
+    """Each file of the folder, when it holds something else."""
+    frame(own_run()).to_parquet(tmp_path / "requests.parquet")
+    frame(own_run()).to_parquet(tmp_path / "events.parquet")
+    write(tmp_path / "replay.json", "[]" if torn == "replay.json" else "{}")
+    write(tmp_path / "manifest.json", '{"kind": "simserve replay"}')
+    if torn == "events.parquet":
+        columns = ("request_id", "asked_prompt_tokens", "status")
+        frame(own_run()).assign(**dict.fromkeys(columns, 1)).to_parquet(tmp_path / "requests.parquet")
+    with pytest.raises(RunError, match=torn):
+        read_recorded(tmp_path)
 
 
 def test_a_queued_stamp_goes_before_an_arrival_time(tmp_path):

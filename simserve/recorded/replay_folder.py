@@ -14,7 +14,16 @@ from simserve.replay.frames import token_gaps_s
 from simserve.scenario.messages import printable
 
 FORMAT = "simserve-replay"
-_COLUMNS = ("arrival_s", "first_token_s", "last_token_s", "asked_prompt_tokens", "num_output_tokens", "status")
+_EVENTS = ("request_id", "time_s", "num_tokens")
+_COLUMNS = (
+    "request_id",
+    "arrival_s",
+    "first_token_s",
+    "last_token_s",
+    "asked_prompt_tokens",
+    "num_output_tokens",
+    "status",
+)
 
 
 def read(path: Path) -> RecordedRun:
@@ -32,9 +41,12 @@ def read(path: Path) -> RecordedRun:
         raise RunError(
             printable(f"{path}: must be a whole folder of simserve replay ({reason}); run it again")
         ) from None
-    missing = [name for name in _COLUMNS if name not in requests.columns]
-    if missing:
-        raise RunError(printable(f"{path}/requests.parquet: must have {', '.join(missing)}; run the replay again"))
+    if not isinstance(document, dict):
+        raise RunError(printable(f"{path}/replay.json: must hold a JSON object (got {type(document).__name__})"))
+    for name, table, wanted in (("requests", requests, _COLUMNS), ("events", events, _EVENTS)):
+        missing = [column for column in wanted if column not in table.columns]
+        if missing:
+            raise RunError(printable(f"{path}/{name}.parquet: must have {', '.join(missing)}; run the replay again"))
     sent = requests[requests["arrival_s"].notna()]
     if sent.empty:
         raise RunError(printable(f"{path}: must have sent at least one request (it sent none)"))
