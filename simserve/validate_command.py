@@ -66,7 +66,10 @@ def validate(  # noqa: PLR0913, PLR0917 - one argument per option
         ),
     ] = "matched",
     runs: Annotated[
-        int, typer.Option(min=1, help="How often a real engine or server serves the requests: its noise.")
+        int,
+        typer.Option(
+            min=1, help="How often an engine (warmed up by one run more) or a server serves the requests: its noise."
+        ),
     ] = 3,
     draws: Annotated[
         int,

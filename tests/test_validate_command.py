@@ -3,12 +3,15 @@ nothing."""
 
 import json
 import os
+from importlib.resources import files
 
 import numpy as np
 import pytest
 import typer
 from typer.testing import CliRunner
 
+from simserve.validate.command import ValidateOptions
+from simserve.validate.command import validate as run_validation
 from simserve.validate.document import KIND, SCHEMA_VERSION
 from simserve.validate.score import flat
 from simserve.validate_command import EPILOG, validate
@@ -172,6 +175,30 @@ def test_a_profile_s_calibration_is_drawn_and_shown(home, tmp_path):
     low, high = one["predicted_range"]
     assert 0.5 * one["predicted"] < low < high < 2 * one["predicted"]
     assert any("±" in line for line in done.stdout.splitlines() if "E2E, mean" in line)
+
+
+def test_a_profile_made_first_is_what_the_simulation_uses(home, tmp_path):
+    """Calibrated before and apart from the runs; the profile stays beside the folder, under its name."""
+    shipped = files("simserve.step_time") / "profiles" / "25m-cpu-fp32.json"
+    asked = []
+
+    def calibrate(scenario, path, console):
+        asked.append(scenario.name)
+        path.write_text(shipped.read_text())
+
+    options = ValidateOptions(
+        home / "served.yaml",
+        ("model=25m",),
+        measured=(home / "own.csv",),
+        calibrate=calibrate,
+        out=tmp_path / "out",
+        num_draws=0,
+        quiet=True,
+    )
+    run_validation(options)
+    document = json.loads((tmp_path / "out" / "validation.json").read_text())
+    assert asked == ["served"] and (tmp_path / "out-profile.json").exists()
+    assert document["known_beforehand"][0].startswith("step times: 25m-cpu-fp32 on ")
 
 
 VARIANTS = "variants={slow: {engine: {max_num_seqs: 4}}, fast: {}}"

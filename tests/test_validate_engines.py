@@ -87,6 +87,23 @@ def test_every_step_is_ours(tmp_path, engine, variant):
     assert rescored["steps"]["compared"] == len(runs[0].steps) and rescored["steps"]["first_difference"] is None
 
 
+def test_one_run_more_warms_the_engine_up(tmp_path, monkeypatch):
+    """Two runs asked for, three served: the first is nowhere in the results."""
+    from calibrate.replay import driver
+
+    served, replay = [], driver.replay
+
+    def counted(*arguments, **named):
+        served.append(replay(*arguments, **named))
+        return served[-1]
+
+    monkeypatch.setattr(driver, "replay", counted)
+    document, folder = validated(tmp_path, "transformers", "chunked")
+    assert len(served) == 3 and document["engine"]["num_runs"] == 2
+    kept = [read_engine_run(folder / f"run-{i}.jsonl") for i in (1, 2)]
+    assert [run.steps[-1].end for run in kept] == [run.steps[-1].end for run in served[1:]]
+
+
 def test_a_static_answer_is_delivered_with_its_group(tmp_path):
     """Measured E2E ends at the last step of the group's longest answer."""
     _, folder = validated(tmp_path, "generate", "static", 1)
