@@ -121,7 +121,9 @@ def validate(  # noqa: PLR0913, PLR0917 - one argument per option
         real = None if engine is None else _engine(engine, clock, engine_python)
         if real is not None:
             stack.callback(real.stop)
-        _refuse_stray(engine, url, calibrate=calibrate, engine_python=engine_python, served_model=served_model)
+        _refuse_stray(
+            engine, url, calibrate=calibrate, engine_python=engine_python, served_model=served_model, api_key=api_key
+        )
         verdict = run(
             ValidateOptions(
                 scenario=scenario,
@@ -141,7 +143,7 @@ def validate(  # noqa: PLR0913, PLR0917 - one argument per option
                 out=out,
                 json=json,
                 quiet=quiet,
-                command=typed_command(),
+                command=_without_secrets(typed_command(), url, api_key),
             )
         )
     if verdict.exceeding:
@@ -150,11 +152,23 @@ def validate(  # noqa: PLR0913, PLR0917 - one argument per option
         raise typer.Exit(OVER_THE_LIMIT)
 
 
+def _without_secrets(command: str, url: str | None, api_key: str | None) -> str:
+    """What was typed, without the key and without whatever password the URL holds."""
+    if url is None:
+        return command
+    from simserve.replay.address import parse_address
+    from simserve.replay.server import Server
+
+    server = Server(parse_address(url), api_key)
+    return server.scrub(command.replace(url, server.address.url))
+
+
 def _refuse_stray(engine: str | None, url: str | None, **given: object) -> None:
     """Raises ScenarioError for an option that belongs to a way of measuring that was not chosen."""
     from simserve.errors import ScenarioError
 
-    owners = {"calibrate": (engine, "--engine"), "engine_python": (engine, "--engine"), "served_model": (url, "--url")}
+    of_engine, of_url = (engine, "--engine"), (url, "--url")
+    owners = {"calibrate": of_engine, "engine_python": of_engine, "served_model": of_url, "api_key": of_url}
     for name, value in given.items():
         chosen, owner = owners[name]
         if value and chosen is None:

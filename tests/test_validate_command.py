@@ -201,6 +201,13 @@ def test_a_profile_made_first_is_what_the_simulation_uses(home, tmp_path):
     assert document["known_beforehand"][0].startswith("step times: 25m-cpu-fp32 on ")
 
 
+def test_requests_that_the_simulation_rejects_are_noted(home, tmp_path):
+    """Longer than the scenario's limit: with the reason, and without a figure."""
+    done = command(home, "served.yaml", "--measured", "own.csv", "--set", "engine.max_model_len=400", cwd=tmp_path)
+    assert done.exit_code == 0, done.output
+    assert "requests do not finish in the simulation (prompt + output of" in done.stdout
+
+
 VARIANTS = "variants={slow: {engine: {max_num_seqs: 4}}, fast: {}}"
 
 
@@ -219,6 +226,7 @@ VARIANTS = "variants={slow: {engine: {max_num_seqs: 4}}, fast: {}}"
         (("--measured", "own.csv", "--draws", "1001"), "--draws: must be from 0 to 1,000"),
         (("--measured", "own.csv", "--calibrate"), "--calibrate: belongs to --engine"),
         (("--measured", "own.csv", "--served-model", "x"), "--served-model: belongs to --url"),
+        (("--measured", "own.csv", "--api-key", "x"), "--api-key: belongs to --url"),
         (("--engine", "vllm"), "--engine-python: must name the Python that has vLLM"),
         (("--engine", "transformers", "--engine-python", "x"), "--engine-python: is for --engine vllm alone"),
         (

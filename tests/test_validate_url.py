@@ -54,6 +54,20 @@ def test_answers_that_fail_are_unfinished_requests(tmp_path):
     assert "2 of 12 requests have no last token" in done.stdout
 
 
+def test_neither_key_nor_password_is_kept(tmp_path, monkeypatch):
+    """Not in the manifest of the validation, nor in that of its replay, nor on the page."""
+    scenario = scenario_file(tmp_path, workload=WORKLOAD)
+    with ReplayServer(ttft_s=0.01, itl_s=0.001, key="s3cret").in_a_thread() as server:
+        url = server.url.replace("http://", "http://me:pa55word@")
+        words = [str(scenario), "--url", url, "--api-key", "s3cret", "--runs", "1", "--out", str(tmp_path / "out")]
+        monkeypatch.setattr("sys.argv", ["simserve", "validate", *words])
+        done = CliRunner().invoke(app, [*words, "-q"])
+    assert done.exit_code == 0, done.output
+    for path in (*(tmp_path / "out").iterdir(), *(tmp_path / "out-replay-1").iterdir()):
+        assert b"s3cret" not in path.read_bytes() and b"pa55word" not in path.read_bytes(), path
+    assert server.url in json.loads((tmp_path / "out" / "manifest.json").read_text())["command"]
+
+
 def test_a_server_that_is_not_there_is_one_sentence(tmp_path):
     """Exit code 2; no folder of results appears."""
     done = CliRunner().invoke(

@@ -6,7 +6,7 @@ import hashlib
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -230,6 +230,7 @@ class _Session:
         share = max(one.extrapolated_step_share for one in predictions)
         if share > 0:
             yield f"{share:.1%} of the simulated steps lie outside what was measured of step times"
+        yield from _left_out(predictions[0])
         if num_runs == 1:
             yield "one real run: its noise is not known; give several to see it beside the errors"
 
@@ -239,6 +240,16 @@ class _Session:
             return None
         beyond = exceeding(flat(metrics), options.max_error, options.metrics)
         return {"max_error": options.max_error, "metrics": list(options.metrics), "exceeding": beyond}
+
+
+def _left_out(prediction: Prediction) -> Iterator[str]:
+    """Requests that the simulated engine did not finish: no figure counts them."""
+    requests = prediction.records.requests
+    count = int((~prediction.observed.finished).sum())
+    if count:
+        reason = next(iter(requests.reject_reason.values()), "their clients left")
+        of = f"{count:,} of {len(requests.table):,} requests"
+        yield f"{of} do not finish in the simulation ({reason}), and no figure counts them"
 
 
 def _check(options: ValidateOptions) -> None:
