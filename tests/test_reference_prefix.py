@@ -95,7 +95,7 @@ def test_computed_tokens_are_those_of_the_caches_and_of_preemptions_less_the_hit
 def test_a_cache_without_end_hits_what_a_set_of_beginnings_says(case):
     """With room for everything, each request hits the longest run of whole blocks, the last token left out, that some
     prompt before it begins with: first come, first served, so all before it have been scheduled."""
-    s = replace(case.settings, num_blocks=10_000, queue_order="fcfs", max_model_len=1000, watermark=0.0)
+    s = replace(case.settings, num_blocks=1000, queue_order="fcfs", max_model_len=1000, watermark=0.0)
     case = replace(case, settings=replace(s, max_num_batched_tokens=s.max_num_batched_tokens + 80))
     beginnings: set[Hashable] = set()
     for seq in run(case).seqs:
