@@ -33,6 +33,7 @@ def measures(latency_s: float | None, **changes: object) -> dict[str, Any]:
     found = {
         "num_requests": 1000,
         "num_finished": 1000,
+        "num_cancelled": 0,
         "unanswered_share": 0.0,
         "slo_attainment": 1.0,
         "requests_per_s": 1.0,
@@ -48,7 +49,10 @@ def measures(latency_s: float | None, **changes: object) -> dict[str, Any]:
             "grows": False,
             "stopped_early": False,
         },
-        "slo_quantiles": {name: dict(each) for name in ("ttft_s", "tpot_s", "e2e_s", "queue_time_s")},
+        "slo_quantiles": {
+            name: {**each, "answered_mean": latency_s, "lost_share": 0.0}
+            for name in ("ttft_s", "tpot_s", "e2e_s", "queue_time_s")
+        },
         **{name: dict(each) for name in ("ttft_s", "tpot_s", "e2e_s", "queue_time_s", "itl_s")},
     }
     return {**found, **changes}

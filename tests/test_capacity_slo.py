@@ -1,12 +1,10 @@
 """SLOs as typed, and how much of its limit a run uses."""
 
-import math
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simserve.capacity.slo import LATENCIES, STATISTICS, WORST, SloError, parse_slo, parse_slos, used_share
+from simserve.capacity.slo import LATENCIES, STATISTICS, WORST, SloError, parse_slo, parse_slos
 from simserve.scenario import SloConfig
 
 NOTHING, OWN = SloConfig(), SloConfig(ttft_s=1.0, tpot_s=0.05)
@@ -109,6 +107,10 @@ def test_slos_that_do_not_fit_together(texts, own, says):
         parse_slos(texts, own)
 
 
+def quantiles(p99, lost=0.0):
+    return {"p99": p99, "answered_mean": 0.2, "lost_share": lost}
+
+
 def run(**changes):
     measures = {
         "num_finished": 10,
@@ -116,7 +118,7 @@ def run(**changes):
         "slo_attainment": 0.97,
         "ttft_s": {"mean": 0.2, "p99": 0.5},
         "tpot_s": {"mean": None, "p99": None},
-        "slo_quantiles": {"ttft_s": {"p99": 0.5}},
+        "slo_quantiles": {"ttft_s": quantiles(0.5), "tpot_s": quantiles(None)},
         "backlog": {"grows": False, "stopped_early": False},
     }
     return {**measures, **changes}
@@ -131,37 +133,33 @@ def test_the_used_share_is_figure_over_limit():
 
 def test_unanswered_requests_are_infinitely_late():
     """A quantile that reaches them is null, and so is everything of a run that was stopped as its backlog grew."""
-    late = run(unanswered_share=0.02, slo_quantiles={"ttft_s": {"p99": None}})
+    late = run(slo_quantiles={"ttft_s": quantiles(None, 0.02)})
     stopped = run(backlog={"grows": True, "stopped_early": True})
-    nobody = run(unanswered_share=1.0, ttft_s={"mean": None, "p99": None}, slo_quantiles={})
+    nobody = run(slo_quantiles={"ttft_s": quantiles(None, 1.0)})
     assert [parse_slo("ttft_p99=9s").ratio(each) for each in (late, stopped, nobody)] == [WORST] * 3
 
 
 def test_a_mean_bears_one_unanswered_request_in_a_hundred():
     """It is that of the others; with more it is infinite, as the mean really is."""
     slo = parse_slo("ttft_mean=1s")
-    assert slo.ratio(run(unanswered_share=0.009)) == pytest.approx(0.2)
-    assert slo.ratio(run(unanswered_share=0.011)) == WORST
+    for lost, ratio in ((0.009, 0.2), (0.011, WORST)):
+        assert slo.ratio(run(slo_quantiles={"ttft_s": quantiles(0.5, lost)})) == pytest.approx(ratio)
+
+
+def test_those_who_cancelled_break_no_slo():
+    """A tenth left of its own accord: unanswered, and no latency is infinite for it."""
+    left = run(unanswered_share=0.1)
+    assert [parse_slo(f"ttft_{each}=1s").ratio(left) for each in ("p99", "mean")] == [0.5, pytest.approx(0.2)]
 
 
 def test_what_does_not_exist_breaks_no_slo():
     """Answers of one token have no TPOT."""
     assert parse_slo("tpot_p99=1ms").ratio(run()) < 0.01
-    assert parse_slo("tpot_p99=1ms").ratio(run(slo_quantiles={"tpot_s": {"p99": None}})) < 0.01
 
 
-@given(st.lists(st.floats(1e-3, 50), min_size=1, max_size=6), st.floats(0.1, 10), st.floats(1.01, 5))
-def test_a_stricter_limit_is_used_more(values, limit, factor):
-    """Over any runs, dividing a limit by a factor multiplies its used share by it; the mean is over runs."""
-    runs = [run(slo_quantiles={"ttft_s": {"p99": value}}) for value in values]
-    loose, _ = used_share([parse_slo(f"ttft_p99={limit * factor!r}")], runs)
-    strict, slo = used_share([parse_slo(f"ttft_p99={limit!r}")], runs)
-    assert strict == pytest.approx(factor * loose) and slo.metric == "ttft_s.p99"
-    assert strict == pytest.approx(math.fsum(values) / len(values) / limit)
-
-
-def test_the_tightest_slo_decides():
-    """The largest share of all, and whose it is."""
-    slos = [parse_slo("ttft_p99=2s"), parse_slo("attainment=90%"), parse_slo("ttft_mean=1s")]
-    share, slo = used_share(slos, [run(), run()])
-    assert (share, slo.text) == (pytest.approx(0.3), "attainment=90%")
+@given(st.floats(1e-3, 50), st.floats(0.1, 10), st.floats(1.01, 5))
+def test_a_stricter_limit_is_used_more(value, limit, factor):
+    """Dividing a limit by a factor multiplies its used share by it."""
+    found = run(slo_quantiles={"ttft_s": quantiles(value)})
+    loose, strict = (parse_slo(f"ttft_p99={each!r}").ratio(found) for each in (limit * factor, limit))
+    assert strict == pytest.approx(factor * loose) and strict == pytest.approx(value / limit)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from simserve.engine import EngineOptions
 from simserve.errors import ScenarioError
 from simserve.metrics import summarize
-from simserve.records import FINISHED
+from simserve.records import CANCELLED, FINISHED, NEVER, TIMED_OUT
 from simserve.scenario import parse_scenario
 from simserve.simulate import prepare, run_variant
 from simserve.tasks.backlogged import MIN_COMPLETIONS, backlogged_rps
@@ -168,6 +168,38 @@ def test_those_who_were_turned_away_count_against_the_slo():
     assert found["slo_quantiles"]["ttft_s"]["p99"] is None
     assert found["slo_quantiles"]["ttft_s"]["p50"] == pytest.approx(0.2)
     assert found["ttft_s"]["p99"] == pytest.approx(0.2)
+
+
+def _leave(records, status, rows, first_token=True):
+    """These requests end with a status, with or without having had their first token."""
+    requests = records.requests
+    requests.status[rows] = status
+    if not first_token:
+        requests.first_token_ns[rows] = requests.first_scheduled_ns[rows] = NEVER
+
+
+@pytest.mark.parametrize("status", [CANCELLED, TIMED_OUT])
+def test_who_leaves_after_the_first_token_has_a_ttft(status):
+    """Two of ten leave in the middle of their answers: everybody's TTFT is 0.25 s, his queue time 0; only those who did
+    not leave of their own accord have an E2E that never ends."""
+    records = _served(10)
+    _leave(records, status, slice(8, 10))
+    found = measure(records, None, WHOLE)["slo_quantiles"]
+    assert found["ttft_s"]["p99"] == pytest.approx(0.25) and found["queue_time_s"]["p99"] == 0.0
+    assert (found["ttft_s"]["lost_share"], found["ttft_s"]["answered_mean"]) == (0.0, pytest.approx(0.25))
+    late = (None, 0.2) if status == TIMED_OUT else (pytest.approx(0.5), 0.0)
+    assert (found["e2e_s"]["p99"], found["e2e_s"]["lost_share"]) == late
+
+
+@pytest.mark.parametrize(("status", "p99", "lost"), [(CANCELLED, 0.25, 0.0), (TIMED_OUT, None, 0.2)])
+def test_who_leaves_before_the_first_token_is_lost_unless_he_cancelled(status, p99, lost):
+    """Waiting in vain until a time-out is infinitely late; closing the window is a choice, and counts nowhere."""
+    records = _served(10)
+    _leave(records, status, slice(8, 10), first_token=False)
+    found = measure(records, None, WHOLE)["slo_quantiles"]
+    for name in ("ttft_s", "queue_time_s"):
+        assert found[name]["lost_share"] == lost
+    assert found["ttft_s"]["p99"] == (None if p99 is None else pytest.approx(p99))
 
 
 def test_a_run_that_was_ended_counts_what_had_happened():

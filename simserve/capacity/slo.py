@@ -49,10 +49,11 @@ class Slo:
     def ratio(self, measures: Mapping[str, Any]) -> float:
         """How much of the limit a run uses: at most 1 when it holds the SLO, between ``LEAST`` and ``WORST``.
 
-        Requests that were never answered are infinitely late, so a quantile that reaches them is; the same holds for
-        a run that was stopped because its backlog grew. A mean is that of the answered ones, and infinite once more
-        than 1 % are unanswered (one would do it otherwise). Attainment uses the share that may fail: (1 − attained) /
-        (1 − wanted). A run with nothing to measure (TPOT of answers of one token) holds the SLO.
+        Requests that were turned away or timed out are infinitely late (but have a TTFT if they got their first token),
+        so a quantile that reaches them is; the same holds for a run that was stopped because its backlog grew. Who
+        cancelled left of his own accord, and counts in what he got. A mean is that of the answered ones, and infinite
+        once more than 1 % are not (one would do it otherwise). Attainment uses the share that may fail:
+        (1 − attained) / (1 − wanted). A run with nothing to measure (TPOT of answers of one token) holds the SLO.
         """
         used = self._used(measures)
         return WORST if used is None else min(WORST, max(LEAST, used))
@@ -64,14 +65,19 @@ class Slo:
             attained = measures.get("slo_attainment")
             return None if attained is None else (1 - attained) / (1 - self.limit)
         name, _, statistic = self.metric.partition(".")
-        unanswered = measures.get("unanswered_share") or 0.0
-        late = measures.get("slo_quantiles", {}).get(name, {})
+        own = measures["slo_quantiles"].get(name)
+        lost = measures["unanswered_share"] or 0.0 if own is None else own["lost_share"]
         if statistic == "mean":
-            value, is_late = measures[name]["mean"], unanswered > MOST_UNANSWERED
+            value, is_late = measures[name]["mean"] if own is None else own["answered_mean"], lost > MOST_UNANSWERED
         else:
-            value = late[statistic] if statistic in late else measures[name][statistic]
-            is_late = value is None and unanswered > 0
+            value = (own or measures[name])[statistic]
+            is_late = value is None and lost > 0
         return None if is_late else (value or 0.0) / self.limit
+
+    def lost_share(self, measures: Mapping[str, Any]) -> float:
+        """The share of a run's requests that were never answered, as this SLO counts them; 0 for attainment."""
+        own = measures["slo_quantiles"].get(self.metric.partition(".")[0])
+        return 0.0 if own is None else float(own["lost_share"])
 
 
 def parse_slo(text: str) -> Slo:
@@ -106,13 +112,6 @@ def parse_slos(texts: Sequence[str], targets: SloTargets) -> tuple[tuple[Slo, ..
         if slo.metric == "slo_attainment" and not own:
             raise SloError(printable(f"--slo {slo.text}: needs the scenario's slo: to attain; give slo: {{ttft_s: …}}"))
     return tuple(slos), None
-
-
-def used_share(slos: Sequence[Slo], runs: Sequence[Mapping[str, Any]]) -> tuple[float, Slo]:
-    """The largest over SLOs of (mean over runs of figure / limit), and the SLO that it is of."""
-    means = [(sum(slo.ratio(run) for run in runs) / len(runs), i) for i, slo in enumerate(slos)]
-    largest, i = max(means, key=lambda pair: (pair[0], -pair[1]))
-    return largest, slos[i]
 
 
 def _seconds(value: str, where: str) -> float:

@@ -64,10 +64,7 @@ def measure(records: Records, slo: SloTargets | None, rule: WarmupRule) -> dict[
         **{name: _description(columns[name][finished]) for name in LATENCIES},
         "itl_s": _itl(records),
         "unanswered_share": _share(int((status != FINISHED).sum()), len(status)),
-        "slo_quantiles": {
-            name: quantiles_with_unanswered(columns[name][finished], int((status != FINISHED).sum()))
-            for name in LATENCIES
-        },
+        "slo_quantiles": _slo_quantiles(columns, records, kept),
         **_occupancy(records, spans, kept),
         "mean_prompt_tokens": _mean(requests.table.num_prompt_tokens[finished]),
         "mean_output_tokens": _mean(requests.num_emitted_tokens[finished]),
@@ -134,6 +131,31 @@ def _goodput(
             good &= ~(columns[name] > limit)
     num_good = int(good.sum())
     return {"goodput_rps": kept.per_s(num_good), "slo_attainment": _share(num_good, int(kept.rows.sum()))}
+
+
+def _slo_quantiles(columns: dict[str, FloatColumn], records: Records, kept: Kept) -> dict[str, dict[str, float | None]]:
+    """What SLOs are held against: who was turned away or timed out is infinitely late, with a TTFT (queue time) if his
+    last attempt came so far. Who cancelled left of his own accord: he counts by what he had got, or not at all.
+    ``answered_mean`` is over those with a value, ``lost_share`` the share that is infinite."""
+    requests = records.requests
+    finished = kept.rows & (requests.status == FINISHED)
+    gone = kept.rows & (requests.status != FINISHED)
+    reached = {"ttft_s": requests.first_token_ns, "queue_time_s": requests.first_scheduled_ns}
+    found = {}
+    for name in LATENCIES:
+        there_ns = reached.get(name)
+        known, lost = columns[name][finished], gone & (requests.status != CANCELLED)
+        if there_ns is not None:
+            part_way = gone & (there_ns != NEVER)
+            known = np.concatenate([known, (there_ns - requests.arrival_ns)[part_way] / NS_PER_S])
+            lost &= ~part_way
+        num_lost = int(lost.sum())
+        found[name] = {
+            **quantiles_with_unanswered(known, num_lost),
+            "answered_mean": _description(known)["mean"],
+            "lost_share": _share(num_lost, num_lost + len(known)) or 0.0,
+        }
+    return found
 
 
 def _description(values: FloatColumn) -> dict[str, float | None]:
