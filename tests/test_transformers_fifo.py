@@ -15,6 +15,7 @@ from simserve.recorded.watch import StepWatcher
 from simserve.records import Records
 from simserve.request import RequestTable
 from simserve.scheduling import Limits, Pool
+from simserve.scheduling.tail_queue import TailQueue
 from simserve.scheduling.transformers_fifo import TransformersScheduler
 from tests.builders import build_allocator, run_engine
 from tests.reference_transformers import TransformersReference
@@ -154,3 +155,18 @@ def test_a_queue_closed_by_someone_whose_client_left_opens_again() -> None:
     left = plan_of(cancel_after_ns=[3 * 10**9, 3 * 10**9, -1])
     found = steps(table, paged(4), clients=left)
     assert found[1][2] == (2,) and found[-1][1] == [Decode(2, 6)]
+
+
+def test_a_long_queue_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With all slots taken, or with no block free, nobody behind the next in line is looked at (work per event)."""
+    looked_at = []
+    everyone = TailQueue.__iter__
+    monkeypatch.setattr(TailQueue, "__iter__", lambda queue: (looked_at.append(seq) or seq for seq in everyone(queue)))
+    for num_blocks in (1000, 24):
+        looked_at.clear()
+        n = 2000
+        table = table_of([0] * n, [8] * n, [12] * n)
+        s = paged(num_blocks, block_size=4, max_num_seqs=8)
+        watched = WatchedScheduler(policy(s))
+        records = run_engine(table, s, ConstantStepTime(), scheduler=watched)
+        assert len(looked_at) <= n + records.num_preemptions + 2 * len(watched.batches)

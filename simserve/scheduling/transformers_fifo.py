@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import chain
 
 from simserve.kv_cache import PagedAllocator
 from simserve.request import Batch, Chunk, Request, Sequence, WaitUntil
@@ -139,34 +140,33 @@ class TransformersScheduler:
         self._cache.grow(1)
         budget = pool.limits.max_num_batched_tokens - len(pool.cohort)
         slots = pool.limits.max_num_seqs - len(pool.cohort)
+        free = self._cache.num_free_blocks
         prefills: list[tuple[Sequence, int]] = []
-        for seq in (*self._partial.values(), *(() if self._is_closed else self._queue)):
+        for seq in chain(self._partial.values(), () if self._is_closed else self._queue):
             if not (budget and slots and (takes_prefills or not (prefills or len(pool.cohort)))):
                 break
             chunk = min(seq.num_uncomputed_tokens, budget)
-            if self._place(seq, chunk):
+            needed = self._cache.blocks_to_reach(seq, seq.num_computed_tokens + chunk)
+            if needed <= free:
                 prefills.append((seq, chunk))
-                budget -= chunk
-                slots -= 1
-            elif seq.id not in self._partial and not self._cache.num_free_blocks:
-                break  # nor will anybody behind it find a block
+                budget, slots, free = budget - chunk, slots - 1, free - needed
+            elif seq.id in self._partial:
+                self._starved.append((seq, chunk))
+            elif free * self._cache.block_size < min(self._queue.shortest, budget):
+                break  # nor will anybody behind it find room
+        for seq, chunk in prefills:
+            self._place(seq, chunk)
         return prefills
 
-    def _place(self, seq: Sequence, chunk: int) -> bool:
-        """Give a prefill blocks for its next ``chunk`` tokens, if they are there."""
-        pool, reached = self.pool, seq.num_computed_tokens + chunk
-        fits = self._cache.blocks_to_reach(seq, reached) <= self._cache.num_free_blocks
+    def _place(self, seq: Sequence, chunk: int) -> None:
+        """Give a prefill blocks for its next ``chunk`` tokens; out of the queue, if it stands there."""
         if seq.id in self._partial:
-            if fits:
-                self._cache.allocate(seq, reached)
-            else:
-                self._starved.append((seq, chunk))
-        elif fits:
+            self._cache.allocate(seq, seq.num_computed_tokens + chunk)
+        else:
             self._queue.bring_forward(seq)
-            pool.admit(chunk)
+            self.pool.admit(chunk)
             self._partial[seq.id] = seq
             self._changes.admitted.append(seq)
-        return fits
 
     def _choose_decodes(self) -> None:
         """In order of admission, those who find their next block compute; the others are paused."""

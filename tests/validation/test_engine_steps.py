@@ -1,7 +1,7 @@
 """Step by step with real engines, on a model of 25 million parameters and through vLLM: every composition is ours.
 
-vLLM runs in an interpreter of its own, which SIMSERVE_VLLM_PYTHON names (README says how to make one); it serves the
-smallest model and the larger one. Step counts are those found apart from this project.
+vLLM runs in an interpreter of its own, which SIMSERVE_VLLM_PYTHON names; it serves the smallest model and the larger
+one. Step counts are those found apart from this project.
 """
 
 from __future__ import annotations
