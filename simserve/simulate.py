@@ -93,6 +93,7 @@ def prepare(scenario: Scenario, calibration_draw: int | None = None, only: Colle
     for name, ready in parts.items():
         with _located(scenario, name):
             _check_servable(workload.table, ready.scheduler)
+            _check_seen_in_time(workload.clients, ready.scenario)
     return Prepared(scenario, workload, parts)
 
 
@@ -132,6 +133,17 @@ def _check_servable(table: RequestTable, scheduler: Scheduler) -> None:
         if refusal is None:
             return
     raise ScenarioError(f"must be able to serve some request, but all {len(table)} are refused ({refusal})")
+
+
+def _check_seen_in_time(clients: ClientPlan, scenario: Scenario) -> None:
+    """Under asynchronous scheduling the engine acts on what clients did a step late, which would be too late for one
+    who gives up in the very step that answers it."""
+    leaves = (clients.timeout_ns, clients.ttft_timeout_ns, clients.cancel_after_ns)
+    if getattr(scenario.engine, "async_scheduling", False) and any(each is not None for each in leaves):
+        raise ScenarioError(
+            "engine.async_scheduling: must be false where clients give up (got true, with time-outs or cancellations "
+            "under workload.clients); leave one of the two out"
+        )
 
 
 def run_engine(

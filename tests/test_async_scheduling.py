@@ -14,7 +14,7 @@ from simserve.errors import ScenarioError
 from simserve.records import FINISHED, REJECTED
 from simserve.scenario import parse_scenario
 from simserve.scheduling import ChunkedScheduler
-from simserve.simulate import run_engine
+from simserve.simulate import prepare, run_engine
 from tests.builders import build_scheduler
 from tests.reference_types import Settings
 from tests.scenario_builders import small
@@ -173,3 +173,15 @@ def test_it_is_a_key_of_the_chunked_policy(policy):
     """vLLM v1 has it, and no other policy here."""
     with pytest.raises(ScenarioError, match="async_scheduling"):
         parse_scenario({**small(), "engine": {**small()["engine"], "policy": policy, "async_scheduling": True}})
+
+
+@pytest.mark.parametrize(
+    "clients", [{"timeout_s": 5.0}, {"ttft_timeout_s": 1.0}, {"cancel": {"share": 0.5, "mean_after_s": 1.0}}]
+)
+def test_clients_who_give_up_need_an_engine_that_sees_it(clients):
+    """One sentence: a time-out in the very step that answers would otherwise count as answered."""
+    data = small(engine__policy="chunked", engine__async_scheduling=True, workload__clients=clients)
+    data["step_time"] = {"roofline": "laptop-cpu", "dtype": "fp32"}
+    with pytest.raises(ScenarioError, match="async_scheduling: must be false where clients give up"):
+        prepare(parse_scenario(data))
+    prepare(parse_scenario({**data, "engine": {**data["engine"], "async_scheduling": False}}))
