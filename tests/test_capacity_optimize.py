@@ -2,6 +2,7 @@
 
 import sqlite3
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -11,7 +12,9 @@ from simserve.capacity.row import Asked
 from simserve.capacity.search import Effort
 from simserve.capacity.slo import parse_slo
 from simserve.errors import InputError
+from simserve.knee.study import study_of
 from simserve.tasks.axes import build_axes
+from tests.scenario_builders import small
 from tests.study_builders import FakeRunner, measures, study
 
 AXES = ("engine.max_num_seqs=1:64:8:log", "engine.kv_cache.block_size=8,16,32")
@@ -98,6 +101,41 @@ def test_another_question_is_another_search(tmp_path):
     assert runner.asked != []
     capacities = [row["capacity"]["value"] for row in document["rows"]]
     assert capacities == sorted(capacities, reverse=True)
+
+
+def test_a_file_that_changed_is_another_search(tmp_path, monkeypatch):
+    """A trace of the scenario, or one that only a value of an axis names: nothing is taken from before. Nor is it with
+    another version of simserve, or when intervals leave the noise of calibration out."""
+    row = '{{"timestamp": {}, "input_length": 10, "output_length": 5, "hash_ids": [1]}}\n'
+    for name in ("a.jsonl", "b.jsonl"):
+        (tmp_path / name).write_text("".join(row.format(1000 * i) for i in range(40)))
+    monkeypatch.chdir(tmp_path)
+    data = {**small(step_time={"roofline": "laptop-cpu", "dtype": "fp32"}), "workload": {"trace": "a.jsonl"}}
+    search = Search(1, tuple(build_axes(data, "x", {}, ("workload.trace=a.jsonl,b.jsonl",))), f"sqlite:///{tmp_path}/s")
+    asked = Asked((parse_slo("ttft_p99=4s"),), Question(), Effort(1, 1))
+
+    def asks_anything(noise=True):
+        runner = FakeRunner(best_at_sixteen)
+        found = study_of(data, "x", tmp_path, 1)
+        search_capacities(replace(found, calibration_noise=noise), runner, asked, search)
+        return runner.asked != []
+
+    assert asks_anything() and not asks_anything()
+    for name in ("a.jsonl", "b.jsonl"):
+        with (tmp_path / name).open("a") as file:
+            file.write(row.format(50_000))
+        assert asks_anything() and not asks_anything()
+    assert asks_anything(noise=False)
+    monkeypatch.setattr("simserve.__version__", "99")
+    assert asks_anything()
+
+
+def test_no_setting_is_tried_twice(tmp_path):
+    """Two values and two trials: both. Five trials of them: both, and it is said that there are no more."""
+    for trials in (2, 5):
+        document = run(tmp_path / f"{trials}.db", trials, axes=("engine.max_num_seqs=4,8",))
+        assert sorted(row["settings"]["engine.max_num_seqs"] for row in document["rows"]) == [4, 8]
+        assert any("no further settings" in note for note in document["notes"]) == (trials == 5)
 
 
 def test_variants_are_searched_over_too(tmp_path):

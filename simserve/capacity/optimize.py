@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from simserve.capacity.find import capacity_document, rank
@@ -18,9 +18,11 @@ from simserve.errors import InputError
 from simserve.knee.probe import Probe
 from simserve.knee.study import Study
 from simserve.scenario.axis_values import Scalar
+from simserve.scenario.load import set_key
 from simserve.scenario.messages import printable
 from simserve.tasks.axes import Axis
 from simserve.tasks.runner import Runner
+from simserve.tasks.task import Task
 
 if TYPE_CHECKING:
     from optuna import Study as OptunaStudy
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 EXTRA = "--search: needs optuna; install it with: pip install 'simserve[search]'"
 VARIANT = "variant"
+MAX_REPEATS, MAX_REPEATS_OF_TPE = 60, 5
+SEEDS_APART = 1_000_003  # between the seeds of repeated suggestions
 NO_CAPACITY = 1e12  # what a setting without capacity scores: worse than any that has one
 
 
@@ -49,9 +53,10 @@ def search_capacities(study: Study, runner: Runner, asked: Asked, search: Search
     """
     optuna_study = _open(study, asked, search)
     notes: list[str] = []
-    while (done := len(_completed(optuna_study))) < search.num_trials:
-        _seed(optuna_study, study.scenario.seed + done)
-        trial = optuna_study.ask()
+    while len(_completed(optuna_study)) < search.num_trials:
+        trial = _untried(optuna_study, study, search.axes)
+        if trial is None:
+            break
         variant, settings = _suggested(trial, study, search.axes)
         changed = study.with_settings(settings)
         row, found = capacity_row(Probe(changed, variant, runner), settings, asked)
@@ -59,9 +64,33 @@ def search_capacities(study: Study, runner: Runner, asked: Asked, search: Search
         trial.set_user_attr("row", json.dumps(row))
         optuna_study.tell(trial, _score(row))
     completed = _completed(optuna_study)[: search.num_trials]
-    rows = {json.dumps(trial.params, sort_keys=True): json.loads(trial.user_attrs["row"]) for trial in completed}
-    notes.append(f"{len(completed)} settings tried of a search by optuna's TPE, {len(rows)} of them different")
-    return capacity_document(study, asked, list(rows.values()), notes)
+    rows = [json.loads(trial.user_attrs["row"]) for trial in completed]
+    notes.append(f"{len(rows)} settings tried of a search by optuna's TPE")
+    if len(rows) < search.num_trials:
+        notes.append(f"--search {search.num_trials}: no further settings were found that had not been tried")
+    return capacity_document(study, asked, rows, notes)
+
+
+def _untried(optuna_study: OptunaStudy, study: Study, axes: Sequence[Axis]) -> Trial | None:
+    """The next trial whose settings are new; None after ``MAX_REPEATS`` that were not, which are marked as failed.
+
+    A sampler repeats itself where it is sure of the best, so it is followed by one that draws at random.
+    """
+    from optuna.samplers import RandomSampler, TPESampler
+    from optuna.trial import TrialState
+
+    completed = _completed(optuna_study)
+    tried = [each.params for each in completed]
+    for repeats in range(MAX_REPEATS):
+        seed = (study.scenario.seed + len(completed) + SEEDS_APART * repeats) % 2**32
+        is_random = repeats >= MAX_REPEATS_OF_TPE
+        optuna_study.sampler = RandomSampler(seed=seed) if is_random else TPESampler(seed=seed)
+        trial = optuna_study.ask()
+        _suggested(trial, study, axes)
+        if trial.params not in tried:
+            return trial
+        optuna_study.tell(trial, state=TrialState.FAIL)
+    return None
 
 
 def _suggested(trial: Trial, study: Study, axes: Sequence[Axis]) -> tuple[str, dict[str, Any]]:
@@ -99,7 +128,8 @@ def _open(study: Study, asked: Asked, search: Search) -> OptunaStudy:
     except ModuleNotFoundError:
         raise InputError(EXTRA) from None
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    question = [study.data, search.axes, asked.slos, asked.question, asked.effort]
+    inputs = list(_inputs(study, search.axes))
+    question = [inputs, search.axes, asked.slos, asked.question, asked.effort, study.calibration_noise]
     digest = hashlib.sha256(json.dumps(question, sort_keys=True, default=str).encode()).hexdigest()[:12]
     name = f"{study.scenario.name}-{digest}"
     try:
@@ -111,10 +141,16 @@ def _open(study: Study, asked: Asked, search: Search) -> OptunaStudy:
         raise InputError(f"{where}: {rule}") from None
 
 
-def _seed(optuna_study: OptunaStudy, seed: int) -> None:
-    from optuna.samplers import TPESampler
-
-    optuna_study.sampler = TPESampler(seed=seed % 2**32)
+def _inputs(study: Study, axes: Sequence[Axis]) -> Iterator[str]:
+    """Keys of tasks, which know the content of every file that the scenario or a value of an axis names, and the
+    version of simserve."""
+    scenario = study.scenario
+    task = Task(study.data, scenario.source, str(scenario.base_dir.resolve()), scenario.seed)
+    yield task.key()
+    for axis in axes:
+        for value in axis.values:
+            if isinstance(value, str):
+                yield replace(task, data=set_key(study.data, axis.key, value, typed=True)).key()
 
 
 def _completed(optuna_study: OptunaStudy) -> list[Any]:
