@@ -143,7 +143,9 @@ def test_each_mistake_is_one_sentence_and_exit_code_2(scenario, tmp_path, words,
 
 def test_a_wrong_metric_and_a_foreign_folder_are_sentences(scenario, tmp_path):
     """Of knee."""
-    assert "did you mean 'e2e_s.mean'" in knee(scenario, tmp_path / "k", "--metric", "e2e_s.men", code=2).stderr
+    for metric, says in (("e2e_s.men", "did you mean 'e2e_s.mean'"), ("num_requests", "must be a latency")):
+        assert says in knee(scenario, tmp_path / "k", "--metric", metric, code=2).stderr
+        assert not (tmp_path / "k").exists()  # known before anything is simulated
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("precious")
     assert "thesis.txt" in knee(scenario, tmp_path / "mine", code=2).stderr

@@ -13,6 +13,7 @@ from simserve.knee.find import KIND, find_knees
 from simserve.knee.results import Place, open_bench, print_json
 from simserve.knee.study import open_study
 from simserve.knee.table import print_knees
+from simserve.tasks.metric_names import check_metric
 
 RESULTS = Path("reports")
 
@@ -41,6 +42,7 @@ def find_and_write(options: KneeOptions) -> Path:
 
     What was simulated stays in the folder, and the same command goes on from there.
     """
+    check_metric(options.metric, "--metric")
     study = open_study(options.scenario, options.overrides, options.seed, options.replications)
     study = replace(study, calibration_noise=options.calibration_noise)
     out = options.out or RESULTS / f"{study.scenario.name}-knee"

@@ -11,12 +11,11 @@ from simserve.knee.batch import batch_knee_of
 from simserve.knee.calibration import widened
 from simserve.knee.curve import RANGE, curve_knee
 from simserve.knee.plateau import closed_loop_saturation, most_clients
-from simserve.knee.points import curve_point, flat, latencies_of
+from simserve.knee.points import curve_point, latencies_of
 from simserve.knee.probe import Probe
-from simserve.knee.saturation import Saturation, StudyError, open_loop_saturation
+from simserve.knee.saturation import Saturation, open_loop_saturation
 from simserve.knee.step_times import step_time_of
-from simserve.knee.study import Ask, Study
-from simserve.scenario.messages import did_you_mean, printable
+from simserve.knee.study import Study
 from simserve.tasks.intervals import NORMAL_QUANTILE
 from simserve.tasks.runner import Runner
 
@@ -25,13 +24,12 @@ CLOSED_LOOP_SPAN = 4  # times the clients that saturate: beyond, latency only go
 
 
 def find_knees(study: Study, runner: Runner, metric: str, replications: int, num_loads: int) -> dict[str, Any]:
-    """The content of ``knee.json``. Raises InputError: a metric that no run has, or too few requests to saturate."""
+    """The content of ``knee.json``; ``metric`` is a dotted latency. Raises InputError: too few requests to saturate."""
     variants, saturations, notes = {}, {}, list(study.notes)
     for name in study.variants:
         probe = Probe(study, name, runner)
         saturation, note = saturation_of(probe, replications)
         notes += [note] if note else []
-        _check_metric(probe, metric)
         saturations[name] = saturation
         variants[name] = _variant(probe, saturation, metric, replications, num_loads)
     notes += _unproved(saturations)
@@ -115,11 +113,3 @@ def _towards(low: float, high: float, count: int) -> list[float]:
     full = high / RANGE[1]
     idle = np.geomspace(1 - low / full, 1 - high / full, count)
     return [float(full * (1 - share)) for share in idle]
-
-
-def _check_metric(probe: Probe, metric: str) -> None:
-    """Every run measures the same; the first that was simulated knows the names."""
-    load = 1.0 if probe.study.axis.is_closed_loop else None
-    known = flat(probe.run([Ask(load, 0)], "metrics")[0])
-    if metric not in known:
-        raise StudyError(printable(f"--metric {metric}: no run measures this; {did_you_mean(metric, known)}"))
