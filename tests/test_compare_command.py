@@ -79,6 +79,12 @@ def test_the_table_says_what_differs_first_then_ratios_in_words(runs, tmp_path):
     assert "Both met the same requests" in output and "not over seeds" in output and "simserve sweep" in output
 
 
+def test_what_differs_is_named_once(runs):
+    """The seed is in the resolved scenario and in the manifest: one line, not two alike."""
+    keys = [(one["key"], one["pair"]) for one in document_of(runs, "a", "c")["differences"]]
+    assert ("seed", None) in keys and len(keys) == len(set(keys))
+
+
 def test_an_earlier_comparison_is_replaced_and_nothing_else(runs, tmp_path):
     """The same folder again is fine; a run's folder, or one with a file of theirs, is not."""
     for _ in range(2):

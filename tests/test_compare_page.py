@@ -225,6 +225,15 @@ def test_intervals_in_words(low, high, expected):
 
 
 @pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [(1.003, 1.02, "1.003 to 1.02×"), (0.99, 0.99996, "0.99 to 0.99996×"), (1.0, 1.02, "1.00 to 1.02×")],
+)
+def test_a_bound_beside_one_is_not_printed_as_one(low, high, expected):
+    """An interval that leaves out 1 must look so: "B is worse" beside "1.00 to 1.02×" would contradict itself."""
+    assert interval_text({"low": low, "high": high}) == expected
+
+
+@pytest.mark.parametrize(
     ("value", "expected"),
     [
         ({"a": 8}, "8"),

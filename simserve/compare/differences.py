@@ -25,7 +25,8 @@ def run_differences(a: Run, b: Run, pairs: Sequence[tuple[str, str]]) -> list[Di
     for i, differences in enumerate(per_pair):
         listed += [{**one, "pair": i} for one in differences if one not in shared]
     head_a, head_b = ({key: run.manifest.get(key) for key in HEAD} for run in (a, b))
-    return listed + [{**one, "pair": None} for one in dotted_differences(head_a, head_b)]
+    rest = [{**one, "pair": None} for one in dotted_differences(head_a, head_b)]
+    return listed + [one for one in rest if one not in listed]  # a seed is in the resolved scenario too
 
 
 def dotted_differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Difference]:

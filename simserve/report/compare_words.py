@@ -26,6 +26,7 @@ _LABELS = {
     "kv_cache.mean_used": "cache filled, mean",
 }
 _LATENCIES = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "E2E", "queue_time_s": "queue time", "itl_s": "ITL"}
+MAX_DIGITS = 6
 MAX_VALUE = 60  # characters of a value in a list of differences
 
 
@@ -46,7 +47,7 @@ def value_text(name: str, value: float | None) -> str:
 
 def ratio_text(metric: Mapping[str, Any]) -> str:
     """The ratio B/A: ``1.62×``."""
-    return times(metric["ratio"])
+    return _unlike_one(metric["ratio"])
 
 
 def interval_text(metric: Mapping[str, Any]) -> str:
@@ -56,8 +57,16 @@ def interval_text(metric: Mapping[str, Any]) -> str:
         return NOTHING
     if not low and high is None:
         return "any"
-    first = times(low).removesuffix("×") if low is not None else "0"
-    return f"{first} to {times(high)}" if high is not None else f"{first}× or more"
+    first = _unlike_one(low).removesuffix("×") if low is not None else "0"
+    return f"{first} to {_unlike_one(high)}" if high is not None else f"{first}× or more"
+
+
+def _unlike_one(ratio: float | None) -> str:
+    """A ratio with as many digits, up to six, as tell it from 1, which is what verdicts are about."""
+    text, digits = times(ratio), 3
+    while ratio is not None and ratio != 1 and text.strip("0.×") == "1" and digits <= MAX_DIGITS:
+        text, digits = f"{ratio:.{digits}f}×", digits + 1
+    return text
 
 
 def verdict_text(metric: Mapping[str, Any]) -> str:
