@@ -14,7 +14,7 @@ from simserve.errors import ScenarioError
 from simserve.kv_cache import PagedAllocator, PrefixCachingAllocator
 from simserve.metrics import summarize
 from simserve.records import FINISHED, Records
-from simserve.request import RequestTable
+from simserve.request import Request, RequestTable, Sequence
 from simserve.scenario import parse_scenario
 from simserve.simulate import simulate
 from tests.builders import run_engine
@@ -152,6 +152,18 @@ def test_a_scenario_switches_it(on, allocator):
     assert type(assemble(scenario_with()).scheduler.pool.allocator) is PagedAllocator
 
 
+@pytest.mark.parametrize(("nameless_first", "next_block"), [(True, 2), (False, 3)])
+def test_a_scenario_says_which_free_block_is_taken_first(nameless_first, next_block):
+    """Of four blocks two hold eight tokens that can be found, the third one that cannot: it is next, or the fourth."""
+    scenario = scenario_with(prefix_caching=True, nameless_first=nameless_first, block_size=4, num_blocks=4)
+    allocator = assemble(scenario).scheduler.pool.allocator
+    seq = Sequence(Request(0, 0, 9, 1, 1))
+    allocator.allocate(seq, 9)
+    seq.num_computed_tokens = 9
+    allocator.free(seq)
+    assert allocator.free_blocks()[0] == next_block
+
+
 def test_a_scenario_with_unknown_prompts_hits_nothing():
     variants = simulate(scenario_with(prefix_caching=True, block_size=2)).variants
     kv_cache = next(iter(variants.values())).summary["kv_cache"]
@@ -165,11 +177,12 @@ def test_a_scenario_with_unknown_prompts_hits_nothing():
         ({"preemption": "swap", "swap": {"space": "1GiB", "bandwidth_bytes_per_s": 1e9}}, "preemption: recompute only"),
         ({"policy": "static"}, "continuous or chunked only"),
         ({"allocator": "contiguous"}, "prefix_caching"),
+        ({"prefix_caching": False, "nameless_first": True}, "prefix_caching: true only"),
     ],
 )
 def test_what_it_does_not_go_with_is_refused_in_a_sentence(keys, words):
     with pytest.raises(ScenarioError, match=words) as error:
-        scenario_with(prefix_caching=True, **keys)
+        scenario_with(**{"prefix_caching": True, **keys})
     assert "\n" not in str(error.value)
 
 
