@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import t
 
 from simserve.capacity.cost import Question
 from simserve.capacity.find import find_capacities
@@ -55,9 +56,12 @@ def test_it_can_be_left_out():
 
 @pytest.mark.parametrize("replications", [4, 32])
 def test_no_number_of_replications_narrows_it(replications):
-    """Without any other noise the saturation rate is 10 ± 1.96 · 2 %, all of it calibration."""
+    """Without any other noise the saturation rate is 10 ± t · 2 %, all of it calibration: t with a degree of freedom
+    for each draw, which tends to 1.96."""
     found = open_loop_saturation(probe(**MEASURED), replications).interval
-    assert (found["low"], found["high"]) == (pytest.approx(10 - 0.392), pytest.approx(10 + 0.392))
+    half = 0.2 * t.ppf(0.975, replications)
+    assert (found["low"], found["high"]) == (pytest.approx(10 - half), pytest.approx(10 + half))
+    assert half > 0.392
     assert found["calibration"] == pytest.approx(1.0)
 
 
@@ -65,13 +69,14 @@ def test_knee_and_capacity_hold_it_too_and_it_is_said():
     """Both get the same relative width, and a note gives the part."""
     document = find_knees(study(**MEASURED), FakeRunner(drawn_slower_or_faster), "e2e_s.mean", 4, 8)
     (row,) = document["variants"].values()
-    assert (row["knee"]["high"] - row["knee"]["low"]) / 2 == pytest.approx(0.0392 * row["knee"]["value"], rel=0.01)
+    half = 0.02 * t.ppf(0.975, 4)  # four draws
+    assert (row["knee"]["high"] - row["knee"]["low"]) / 2 == pytest.approx(half * row["knee"]["value"], rel=0.01)
     assert any("another calibration" in note and "±3.9%" in note for note in document["notes"])
     asked = Asked((parse_slo("ttft_p99=2s"),), Question(), Effort())
     answer = find_capacities(study(**MEASURED), FakeRunner(drawn_slower_or_faster), asked, [{}])
     (found,) = answer["rows"]
     capacity = found["capacity"]
-    assert (capacity["high"] - capacity["low"]) / 2 == pytest.approx(0.0392 * capacity["value"], rel=0.01)
+    assert (capacity["high"] - capacity["low"]) / 2 == pytest.approx(half * capacity["value"], rel=0.01)
     assert found["num_simulations"] < 120  # what no replication narrows, none is spent on
     assert any("another calibration" in note for note in answer["notes"])
 
@@ -90,12 +95,13 @@ interval = st.tuples(st.floats(1, 100), st.floats(0, 1), st.floats(0, 1))
 
 @given(interval, st.floats(0, 0.5))
 def test_widening_adds_in_quadrature(ends, spread):
-    """Each side: sqrt(chance² + (1.96 σ)²); no spread changes nothing, and the share lies between 0 and 1."""
+    """Each side: sqrt(chance² + (t σ)²), t with a degree of freedom for each draw; no spread changes nothing, and the
+    share lies between 0 and 1."""
     value, below, above = ends
     found = {"value": value, "low": value - below, "high": value + above, "n": 4, "calibration": 0.0}
     wide = widened(found, spread)
-    assert wide["value"] - wide["low"] == pytest.approx(math.hypot(below, 1.96 * spread * value), abs=1e-9)
-    assert wide["high"] - wide["value"] == pytest.approx(math.hypot(above, 1.96 * spread * value), abs=1e-9)
+    assert wide["value"] - wide["low"] == pytest.approx(math.hypot(below, t.ppf(0.975, 4) * spread * value), abs=1e-9)
+    assert wide["high"] - wide["value"] == pytest.approx(math.hypot(above, t.ppf(0.975, 4) * spread * value), abs=1e-9)
     assert 0 <= wide["calibration"] <= 1 + 1e-12
     assert spread > 0 or wide == found
 

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from simserve.cli import app
 from tests.scenario_builders import write
 from tests.sweep_builders import queue, service_s
+from tests.test_tasks_runner import needs_dask
 
 RATE = "workload.arrivals.rate_rps"
 FILES = ["manifest.json", "points.jsonl", "points.parquet", "sweep.html", "sweep.json"]
@@ -74,12 +75,12 @@ def test_more_points_simulate_only_those():
     assert len(after) == len(before) + 4
 
 
-def _in_background(out):
-    code = "import time, simserve.tasks.runner as r; f = r.Runner._keep\n"
-    code += "def slow(self, future): f(self, future); time.sleep(0.2)\n"
-    code += "r.Runner._keep = slow\nimport simserve.cli; simserve.cli.main()"
-    command = [sys.executable, "-c", code, "sweep", "queue.yaml", *GRID, "--out", out]
-    child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+def _in_background(out, *more):
+    code = "import time, simserve.tasks.store as s; f = s.PointStore.put\n"
+    code += "def slow(self, key, result): f(self, key, result); time.sleep(0.2)\n"
+    code += "s.PointStore.put = slow\nimport simserve.cli\nif __name__ == '__main__': simserve.cli.main()"
+    command = [sys.executable, "-c", code, "sweep", "queue.yaml", *GRID, "--out", out, *more]
+    child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
     began = time.monotonic()
     while not (Path(out, "points.jsonl").exists() and len(_lines(out)) >= 3):
         assert child.poll() is None and time.monotonic() - began < 60
@@ -115,6 +116,18 @@ def test_an_interrupted_sweep_keeps_what_is_finished():
     assert said.strip().endswith("interrupted: what was simulated is kept; the same command goes on from there")
     assert os.listdir("interrupted") == ["points.jsonl"]
     assert len(_lines("interrupted")) >= 3
+
+
+@needs_dask
+def test_an_interrupted_cluster_says_one_line_and_no_traceback():
+    """Ctrl-C reaches dask's workers too, as it does in a terminal: nobody mourns them."""
+    child = _in_background("interrupted", "--cluster", "local")
+    os.killpg(child.pid, signal.SIGINT)
+    _, said = child.communicate(timeout=60)
+    assert child.returncode == 130
+    first, *rest = said.strip().splitlines()
+    assert first.startswith("dask cluster: 1 workers")
+    assert rest == ["interrupted: what was simulated is kept; the same command goes on from there"]
 
 
 def test_points_get_run_directories_and_commands_that_make_them_again():

@@ -180,6 +180,44 @@ def test_without_dask_the_extra_is_named(monkeypatch):
         pass
 
 
+def test_no_more_than_a_window_of_tasks_is_handed_over(tmp_path, expected, monkeypatch):
+    """Futures cost memory: of twelve tasks at most four are with the executor at a time; all are run, once."""
+    monkeypatch.setattr("simserve.tasks.window.MAX_IN_FLIGHT", 4)
+    waiting, most = [], []
+
+    class Counting(WorkerProcesses):
+        def submit(self, fn, /, *args, **kwargs):
+            waiting.append(super().submit(fn, *args, **kwargs))
+            most.append(sum(not future.done() for future in waiting))
+            return waiting[-1]
+
+    with Counting(1) as executor:
+        results, num_run = _run(executor, tmp_path / "points.jsonl")
+    assert (_as_bytes(results), num_run, len(waiting)) == (expected, len(TASKS), len(TASKS))
+    assert max(most) <= 4
+
+
+@pytest.mark.parametrize("what", ["trace", "revision"])
+def test_a_worker_that_would_simulate_something_else_is_refused(tmp_path, monkeypatch, what):
+    """Another trace at the same path, or another checkout: its results would be kept under this process' key."""
+    trace = tmp_path / "t.csv"
+    trace.write_text("arrival_s,num_prompt_tokens,num_output_tokens\n0,10,5\n")
+    asked = Task({**queue(0.5), "workload": {"trace": "t.csv"}}, "x.yaml", str(tmp_path), 0)
+
+    class Elsewhere(InProcess):
+        def submit(self, fn, /, *args, **kwargs):
+            if what == "trace":
+                trace.write_text("arrival_s,num_prompt_tokens,num_output_tokens\n0,10,6\n")
+            else:
+                monkeypatch.setattr("simserve.tasks.task.code_revision", lambda: "another")
+            return super().submit(fn, *args, **kwargs)
+
+    with pytest.raises(InputError, match=r"^x\.yaml: the worker on .*: must have the same simserve and files"):
+        _run(Elsewhere(), tmp_path / "points.jsonl", [asked])
+    with PointStore(tmp_path / "points.jsonl") as store:
+        assert len(store) == 0
+
+
 def test_a_key_is_all_that_the_results_depend_on():
     """Any field that changes results changes the key; where the files lie and what messages call them do not."""
     data = queue(0.5)

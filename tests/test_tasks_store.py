@@ -73,12 +73,29 @@ def test_rubbish_in_the_middle_costs_its_own_line_alone(tmp_path):
         assert ["k0" in store, "k1" in store, "k2" in store] == [True, False, True]
 
 
+@pytest.mark.parametrize("result", ["{}", '{"value": 2}', '{"value": 1, "more": 0}', "[]", "null", '{"value": 1.0}'])
+def test_a_result_that_is_not_what_was_put_counts_as_not_there(tmp_path, result):
+    """Half of a result, in a line that is JSON all the same: simulated again, as a torn line is."""
+    path = tmp_path / "points.jsonl"
+    with PointStore(path) as store:
+        store.put("a", {"value": 1})
+    whole = path.read_text()
+    assert '"result":{"value":1}' in whole
+    path.write_text(whole.replace('{"value":1}', result))
+    with PointStore(path) as store:
+        assert len(store) == 0
+        store.put("a", {"value": 1})
+    with PointStore(path) as store:
+        assert store.get("a") == {"value": 1}
+
+
 def test_each_result_is_on_disk_when_put_returns(tmp_path):
     """Another reader sees it before the store is closed."""
     path = tmp_path / "points.jsonl"
     with PointStore(path) as store:
         store.put("a", {"value": 1})
-        assert json.loads(path.read_text().splitlines()[-1]) == {"key": "a", "result": {"value": 1}}
+        line = json.loads(path.read_text().splitlines()[-1])
+        assert (line["key"], line["result"]) == ("a", {"value": 1})
 
 
 def test_nan_is_refused_and_nothing_is_written(tmp_path):
@@ -126,6 +143,32 @@ def test_a_folder_keeps_results_and_writes_the_rest_whole(tmp_path):
             folder.write("sweep.json", fails)
     assert (tmp_path / "a" / "b" / "sweep.json").read_text() == "first"
     assert sorted(os.listdir(tmp_path / "a" / "b")) == ["points.jsonl", "sweep.json"]
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), None])
+def test_what_cannot_be_written_is_called_by_its_own_name(tmp_path, error):
+    """The user knows sweep.html, not the hidden file that was to become it; whoever words the sentence."""
+
+    def fails(path):
+        raise error or OutputError(f"{path}: cannot be written (no space left on device)")
+
+    with study_folder(tmp_path, KIND, FILES) as folder, pytest.raises(OutputError) as caught:
+        folder.write("sweep.html", fails)
+    assert str(caught.value).startswith(f"{tmp_path / 'sweep.html'}: cannot be written (no space left on device)")
+    assert ".partial" not in str(caught.value)
+
+
+def test_a_folder_of_another_scenario_is_refused(tmp_path):
+    """The points of two scenarios in one folder would be taken for one's; that of the same name goes on."""
+    with study_folder(tmp_path, KIND, FILES, "chat") as folder:
+        folder.store.put("a", {})
+        folder.write("manifest.json", lambda path: path.write_text(json.dumps({"kind": KIND, "scenario": "chat"})))
+    said = r"hold a sweep of scenario code \(it has one of chat\); choose another --out"
+    with pytest.raises(OutputError, match=said), study_folder(tmp_path, KIND, FILES, "code"):
+        pass
+    for name in ("chat", None):
+        with study_folder(tmp_path, KIND, FILES, name) as folder:
+            assert "a" in folder.store
 
 
 def test_a_folder_that_was_made_for_nothing_is_taken_back(tmp_path):

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from simserve.knee.probe import Probe
 from simserve.knee.study import Ask
 from simserve.scenario import ProfileStepTimeConfig
-from simserve.tasks.intervals import NORMAL_QUANTILE, Interval, calibration_sd
+from simserve.tasks.intervals import Interval, calibration_half_width, calibration_sd
 from simserve.tasks.task import Measures
 
 
@@ -36,7 +36,7 @@ def widened(found: Interval, spread: float) -> Interval:
     value, low, high = found["value"], found["low"], found["high"]
     if value is None or low is None or high is None or spread == 0:
         return found
-    calibration = NORMAL_QUANTILE * spread * abs(value)
+    calibration = calibration_half_width(spread * abs(value), found["n"])
     below, above = math.hypot(value - low, calibration), math.hypot(high - value, calibration)
     share = 2 * calibration / (below + above) if below + above > 0 else 0.0
     return {"value": value, "low": value - below, "high": value + above, "n": found["n"], "calibration": share}

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import os
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import ExitStack, contextmanager
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 import simserve
 from simserve.errors import InputError
+from simserve.tasks.dask_worker import worker_options
 from simserve.tasks.processes import InProcess, WorkerProcesses
 
 EXTRA = "--cluster: needs dask.distributed; install it with: pip install 'simserve[cluster]'"
@@ -59,10 +63,11 @@ def _dask(num_workers: int, cluster: str, tell: Callable[[str], None]) -> Iterat
         distributed = importlib.import_module("distributed")  # not by name: it is optional, and has no types
     except ModuleNotFoundError:
         raise InputError(EXTRA) from None
-    with ExitStack() as stack:
+    with _quiet_when_interrupted(), ExitStack() as stack:
         if cluster == "local":
-            options = {"threads_per_worker": 1, "processes": True, "dashboard_address": ":0"}
-            made = stack.enter_context(distributed.LocalCluster(n_workers=num_workers, **options))
+            options = {"threads_per_worker": 1, "dashboard_address": ":0", **worker_options()}
+            with _interrupts_held():
+                made = stack.enter_context(distributed.LocalCluster(n_workers=num_workers, **options))
             client = stack.enter_context(distributed.Client(made))
         else:
             client = stack.enter_context(_connected(distributed, cluster))
@@ -78,6 +83,41 @@ def _dask(num_workers: int, cluster: str, tell: Callable[[str], None]) -> Iterat
         executor.shutdown()
 
 
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Ctrl-C comes at the end of the block: dask cannot close a cluster that is half made, and says so at length. The
+    processes that are started in it never see one."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
+@contextmanager
+def _quiet_when_interrupted() -> Iterator[None]:
+    """From Ctrl-C on nothing is logged: what dask has to say of workers that it could not start or had to leave is no
+    news then, and comes in tracebacks."""
+    if threading.current_thread() is not threading.main_thread():  # where signals do not come
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+
+    def interrupted(number: int, frame: FrameType | None) -> None:
+        logging.disable(logging.CRITICAL)
+        if callable(before):
+            before(number, frame)
+
+    signal.signal(signal.SIGINT, interrupted)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def _connected(distributed: ModuleType, address: str) -> DaskClient:
     try:
         client: DaskClient = distributed.Client(address, timeout=CONNECT_TIMEOUT_S)
@@ -90,7 +130,7 @@ def _connected(distributed: ModuleType, address: str) -> DaskClient:
 
 
 def _check_workers(client: DaskClient, address: str) -> None:
-    """Every worker must simulate exactly as this process does."""
+    """Every worker must have this version. (Its revision and files are checked with each task: ``run_keyed``.)"""
     try:
         versions = client.run(_version)
     except ModuleNotFoundError:

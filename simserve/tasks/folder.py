@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from simserve.errors import OutputError
+from simserve.scenario.messages import printable
 from simserve.tasks.store import PointStore
 
 POINTS = "points.jsonl"
@@ -36,6 +37,9 @@ class StudyFolder:
             if target.is_dir():
                 shutil.rmtree(target)
             hidden.replace(target)
+        except OutputError as error:  # of a writer that names what it was given
+            _remove(hidden)
+            raise OutputError(str(error).replace(str(hidden), str(target))) from None
         except OSError as error:
             _remove(hidden)
             raise OutputError(f"{target}: cannot be written ({_reason(error)}); choose another --out") from None
@@ -45,15 +49,16 @@ class StudyFolder:
 
 
 @contextmanager
-def study_folder(folder: Path, kind: str, files: Collection[str]) -> Iterator[StudyFolder]:
+def study_folder(folder: Path, kind: str, files: Collection[str], scenario: str | None = None) -> Iterator[StudyFolder]:
     """Open or create ``folder`` for a study of a ``kind`` ("simserve sweep"), whose results may be in it already.
 
     ``files`` are the names that such a study writes beside ``points.jsonl``. A folder is taken when it is empty, holds
-    nothing else, and what it holds is of that kind. A folder that was made for nothing (no result came) is removed.
-    Raises OutputError before anything is changed.
+    nothing else, and what it holds is of that kind and, where ``scenario`` is given, of the scenario of that name. A
+    folder that was made for nothing (no result came) is removed. Raises OutputError before anything is changed.
     """
     path = Path(os.path.realpath(folder))
     _check_usable(path, folder, kind, {POINTS, *files})
+    _check_scenario(path, folder, kind, scenario)
     missing = [each for each in (path, *path.parents) if not each.exists()]
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -78,7 +83,7 @@ def _check_usable(path: Path, shown: Path, kind: str, names: set[str]) -> None:
     except OSError as error:
         raise OutputError(f"{shown}: cannot read it ({_reason(error)}); choose another --out") from None
     foreign = sorted(found - names)
-    if "manifest.json" in found and not foreign and _kind_of(path) != kind:
+    if "manifest.json" in found and not foreign and _manifest_word(path, "kind") != kind:
         foreign = ["the manifest of something else"]
     if found and not foreign and POINTS not in found:
         foreign = [f"{min(found)} and no {POINTS}"]
@@ -87,9 +92,18 @@ def _check_usable(path: Path, shown: Path, kind: str, names: set[str]) -> None:
         raise OutputError(f"{shown}: {rule}")
 
 
-def _kind_of(path: Path) -> str | None:
+def _check_scenario(path: Path, shown: Path, kind: str, scenario: str | None) -> None:
+    """The points of two scenarios in one folder would be taken for one's, and the other's curves be lost."""
+    found = _manifest_word(path, "scenario")
+    if scenario is not None and found is not None and found != scenario:
+        word = kind.rpartition(" ")[2]
+        rule = f"must be empty or hold a {word} of scenario {scenario} (it has one of {found}); choose another --out"
+        raise OutputError(printable(f"{shown}: {rule}"))
+
+
+def _manifest_word(path: Path, key: str) -> str | None:
     with suppress(OSError, ValueError, AttributeError):
-        return str(json.loads((path / "manifest.json").read_text(encoding="utf-8")).get("kind"))
+        return str(json.loads((path / "manifest.json").read_text(encoding="utf-8")).get(key))
     return None
 
 

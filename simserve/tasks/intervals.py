@@ -25,10 +25,11 @@ class Interval(TypedDict):
     calibration: float
 
 
-def interval(values: Sequence[float | None], calibration_sd: float = 0.0) -> Interval:
-    """Student's t over replications, widened in quadrature by 1.96 standard deviations of the calibration.
+def interval(values: Sequence[float | None], calibration_sd: float = 0.0, num_draws: int | None = None) -> Interval:
+    """Student's t over replications, widened in quadrature by ``calibration_half_width``.
 
-    Replications without a value are left out. One has no interval, for its chance is unknown.
+    Replications without a value are left out. One has no interval, for its chance is unknown. ``num_draws`` says how
+    many draws ``calibration_sd`` is the root mean square of; None, one for each replication that has a value.
     """
     known = [value for value in values if value is not None]
     if not known:
@@ -37,10 +38,19 @@ def interval(values: Sequence[float | None], calibration_sd: float = 0.0) -> Int
     if len(known) < 2:
         return {"value": mean, "low": None, "high": None, "n": 1, "calibration": 0.0}
     chance = t_quantile(len(known) - 1) * float(np.std(known, ddof=1)) / math.sqrt(len(known))
-    calibration = NORMAL_QUANTILE * calibration_sd
+    calibration = calibration_half_width(calibration_sd, len(known) if num_draws is None else num_draws)
     half = math.hypot(chance, calibration)
     share = calibration / half if half > 0 else 0.0
     return {"value": mean, "low": mean - half, "high": mean + half, "n": len(known), "calibration": share}
+
+
+def calibration_half_width(sd: float, num_draws: int) -> float:
+    """Half of a 95 % interval of the calibration, whose ``sd`` is the root mean square of ``num_draws`` differences.
+
+    Student's t with as many degrees of freedom: their mean is known to be 0, so none is spent on it. 1.96 would hold
+    the truth in 81 % of the cases with two draws and in 91 % with eight.
+    """
+    return t_quantile(num_draws) * sd if sd else 0.0
 
 
 def calibration_sd(measured: Sequence[float | None], drawn: Sequence[float | None]) -> float:

@@ -18,7 +18,7 @@ from simserve.metrics import SloTargets, latencies
 from simserve.records import CANCELLED, FINISHED, NEVER, REJECTED, TIMED_OUT, Records, itl_bin_edges_s
 from simserve.request import IntColumn
 from simserve.step_time.stretch import NS_PER_S
-from simserve.tasks.backlog import backlog_test
+from simserve.tasks.backlog import BacklogTest, backlog_test
 from simserve.tasks.backlogged import backlogged_rps
 from simserve.tasks.quantiles import quantiles_with_unanswered
 from simserve.tasks.warmup import WarmupRule, num_warmup
@@ -45,8 +45,8 @@ class Kept:
         return float(count) * NS_PER_S / width_ns if width_ns > 0 else None
 
 
-def measure(records: Records, slo: SloTargets | None, rule: WarmupRule) -> dict[str, Any]:
-    """The measures of one run; keys are those that ``Measures`` documents."""
+def measure(records: Records, slo: SloTargets | None, rule: WarmupRule, is_closed_loop: bool = False) -> dict[str, Any]:
+    """The measures of one run; keys are those that ``Measures`` documents. In a closed loop no backlog is tested."""
     requests = records.requests
     columns = latencies(requests)
     kept = _kept(records, rule)
@@ -68,7 +68,7 @@ def measure(records: Records, slo: SloTargets | None, rule: WarmupRule) -> dict[
         **_occupancy(records, spans, kept),
         "mean_prompt_tokens": _mean(requests.table.num_prompt_tokens[finished]),
         "mean_output_tokens": _mean(requests.num_emitted_tokens[finished]),
-        "backlog": _backlog(records, kept),
+        "backlog": _backlog(records, kept, is_closed_loop),
         "backlogged_rps": backlogged_rps(records),
     }
 
@@ -189,9 +189,16 @@ def _occupancy(records: Records, spans: SpanIntegral, kept: Kept) -> dict[str, f
     }
 
 
-def _backlog(records: Records, kept: Kept) -> dict[str, Any]:
-    """Arrivals after the warm-up against everyone who leaves the waiting line, whenever they came."""
+def _backlog(records: Records, kept: Kept, is_closed_loop: bool) -> dict[str, Any]:
+    """Arrivals after the warm-up against everyone who leaves the waiting line, whenever they came.
+
+    Not tested where the line bounds itself, so that no growth means nothing: in a closed loop, and where somebody was
+    turned away (429) or ran out of patience. Time-outs and a limit that never came to bear bound nothing.
+    """
     requests = records.requests
+    num_gone = records.num_turned_away + int((requests.status == TIMED_OUT).sum())
+    if is_closed_loop or num_gone:
+        return BacklogTest().as_measures(records.stopped_ns != NEVER)
     scheduled, ended = requests.first_scheduled_ns, requests.end_ns
     left_ns = np.where(scheduled != NEVER, scheduled, np.where(ended != NEVER, ended, _LAST))
     return backlog_test(requests.arrival_ns[kept.rows], left_ns).as_measures(records.stopped_ns != NEVER)

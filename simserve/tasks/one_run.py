@@ -20,4 +20,5 @@ def _measured(prepared: Prepared, name: str, task: Task) -> Measures:
     scenario = prepared.parts[name].scenario
     stop = EarlyStop.for_run(prepared.workload, scenario.engine) if task.stop_early else None
     records = run_variant(prepared, name, EngineOptions(stop_when=stop))
-    return measure(records, scenario.slo, warmup_rule(task.warmup, prepared))
+    is_closed_loop = prepared.workload.clients.concurrency is not None
+    return measure(records, scenario.slo, warmup_rule(task.warmup, prepared), is_closed_loop)

@@ -11,6 +11,7 @@ from threading import Lock
 from typing import ParamSpec, TypeVar
 
 from simserve.errors import InputError
+from simserve.tasks.task import code_revision, same_checkout
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -63,7 +64,8 @@ class WorkerProcesses(Executor):
     def _fresh_pool(self) -> ProcessPoolExecutor:
         # spawn: a forked child would share this process's threads' locks, and Windows and macOS have no safe fork
         context = multiprocessing.get_context("spawn")
-        return ProcessPoolExecutor(self._num_workers, mp_context=context, initializer=_leave_interrupts_to_parent)
+        revision = (code_revision(),)
+        return ProcessPoolExecutor(self._num_workers, mp_context=context, initializer=_begin, initargs=revision)
 
     def _start(self, outer: Future[T], submit: Callable[[ProcessPoolExecutor], Future[T]]) -> None:
         pool = self._pool
@@ -113,6 +115,11 @@ def _pass_on(outer: Future[T], done: Future[T], error: BaseException | None) -> 
         outer.set_exception(error)
 
 
-def _leave_interrupts_to_parent() -> None:
+def _begin(revision: str | None) -> None:
+    leave_interrupts_to_parent()
+    same_checkout(revision)
+
+
+def leave_interrupts_to_parent() -> None:
     """Ctrl-C reaches every process of a terminal; only the parent decides what it means."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)

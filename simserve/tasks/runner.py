@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import Executor, Future, as_completed
+from concurrent.futures import Executor
+from contextlib import closing
 from types import TracebackType
 from typing import Self
 
@@ -11,7 +12,8 @@ from rich.console import Console
 
 from simserve.tasks.progress import task_bar
 from simserve.tasks.store import PointStore
-from simserve.tasks.task import Measures, Task, run_task
+from simserve.tasks.task import Measures, Task, run_keyed
+from simserve.tasks.window import in_window
 
 Results = dict[str, Measures]
 
@@ -23,7 +25,6 @@ class Runner:
         self._executor = executor
         self._store = store
         self._console = console or Console(stderr=True, quiet=True)
-        self._pending: dict[Future[Results], str] = {}
         self.num_run = 0  # tasks that this runner simulated, rather than found in the store
 
     def __enter__(self) -> Self:
@@ -32,10 +33,7 @@ class Runner:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Drop what was not started; the executor is its maker's to close."""
-        for future in self._pending:
-            future.cancel()
-        self._pending.clear()
+        """Nothing to drop: ``run`` does that itself, and the executor is its maker's to close."""
 
     def run(self, tasks: Sequence[Task], what: str = "") -> list[Results]:
         """Measures by variant of every task, in the order of ``tasks`` whatever order they finish in.
@@ -44,21 +42,14 @@ class Runner:
         finished by then is kept.
         """
         keys = [task.key() for task in tasks]
-        todo = {key: task for key, task in zip(keys, tasks, strict=True) if key not in self._store}
+        todo = {key: (task, key) for key, task in zip(keys, tasks, strict=True) if key not in self._store}
         num_keys = len(set(keys))
-        with task_bar(self._console, what or "simulating", num_keys, num_keys - len(todo)) as advance:
-            for key, task in todo.items():
-                future = self._executor.submit(run_task, task)
-                self._pending[future] = key
-                if future.done():
-                    self._keep(future)
-                    advance()
-            for future in as_completed(list(self._pending)):
-                self._keep(future)
+        with (
+            task_bar(self._console, what or "simulating", num_keys, num_keys - len(todo)) as advance,
+            closing(in_window(self._executor, run_keyed, todo)) as finished,
+        ):
+            for key, results in finished:
+                self._store.put(key, results)
+                self.num_run += 1
                 advance()
         return [self._store.get(key) for key in keys]
-
-    def _keep(self, future: Future[Results]) -> None:
-        key = self._pending.pop(future)
-        self._store.put(key, future.result())
-        self.num_run += 1

@@ -1,12 +1,14 @@
 """Results as they come: one JSON line each, on disk before the next is waited for, found again by key.
 
-A run that is killed loses at most the line it was writing: a torn last line is cut off when the file is next opened.
+A run that is killed loses at most the line it was writing: a torn last line is cut off when the file is next opened. A
+line whose checksum is not that of its result (edited, or half of it lost) counts as not there.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -61,14 +63,15 @@ class PointStore:
         """Keep a result: it is on the disk when this returns. Raises ValueError when it is not strict JSON, OutputError
         when the disk refuses."""
         assert self._file is not None, "the store is open"
-        line = _line({"key": key, "result": result})
+        value = json.loads(_line(result))
+        line = _line({"key": key, "result": value, "crc32": _checksum(value)})
         try:
             self._file.write(line)
             self._file.flush()
             os.fsync(self._file.fileno())
         except OSError as error:
             raise OutputError(f"{self.path}: cannot be written ({(error.strerror or str(error)).lower()})") from None
-        self._results[key] = json.loads(line)["result"]
+        self._results[key] = value
 
     def _load(self, file: BinaryIO) -> None:
         file.seek(0)
@@ -78,9 +81,9 @@ class PointStore:
         if lines and not _is_header(lines[0]):
             raise OutputError(f"{self.path}: holds something else than results; choose another --out")
         for line in lines[1:]:
-            entry = _parsed(line)
-            if isinstance(entry, dict) and "key" in entry and "result" in entry:
-                self._results[entry["key"]] = entry["result"]
+            entry = _entry(line)
+            if entry is not None:
+                self._results[entry[0]] = entry[1]
         if not lines and content and not _line(HEADER).startswith(content):
             raise OutputError(f"{self.path}: holds something else than results; choose another --out")
         if len(whole) < len(content):
@@ -97,6 +100,18 @@ class PointStore:
 
 def _line(value: Mapping[str, Any]) -> bytes:
     return json.dumps(value, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+
+
+def _checksum(result: Mapping[str, Any]) -> int:
+    return zlib.crc32(_line(result))
+
+
+def _entry(line: bytes) -> tuple[str, dict[str, Any]] | None:
+    """Key and result of a line; None unless it is what was put there, whole."""
+    match _parsed(line):
+        case {"key": str(key), "result": dict(result), "crc32": int(checksum)} if checksum == _checksum(result):
+            return key, result
+    return None
 
 
 def _parsed(line: bytes) -> object:

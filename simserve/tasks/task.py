@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import platform
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,6 +18,7 @@ from simserve.scenario import Scenario, parse_scenario
 from simserve.step_time.profile_schema import load_profile
 
 Measures = dict[str, Any]
+_KNOWN: dict[str, str | None] = {}
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class Task:
             "warmup": self.warmup,
             "stop_early": self.stop_early,
             "version": simserve.__version__,
-            "revision": _revision(),
+            "revision": code_revision(),
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
 
@@ -64,6 +66,17 @@ def run_task(task: Task) -> dict[str, Measures]:
     from simserve.tasks.one_run import measured_variants
 
     return measured_variants(task)
+
+
+def run_keyed(task: Task, key: str) -> dict[str, Measures]:
+    """``run_task`` in a worker, which is where the results get their meaning: they are those of ``key`` only if this
+    process has the same simserve and the same files as the one that made it. Raises InputError when it has not."""
+    if task.key() != key:
+        raise InputError(
+            f"{task.source}: the worker on {platform.node()}: must have the same simserve and files as this command "
+            "(its revision, or a trace, profile or model file at the same path, differs); make them the same there"
+        )
+    return run_task(task)
 
 
 def _digests(data: Mapping[str, Any], base_dir: Path) -> Iterator[str]:
@@ -84,9 +97,17 @@ def _digests(data: Mapping[str, Any], base_dir: Path) -> Iterator[str]:
                 yield file_digest(base_dir / name)
 
 
-@lru_cache(maxsize=1)
-def _revision() -> str | None:
-    return source_revision(Path(simserve.__file__).parents[1])
+def code_revision() -> str | None:
+    """The revision of the checkout that this process runs from, looked up once; null for an installed simserve."""
+    if "revision" not in _KNOWN:
+        _KNOWN["revision"] = source_revision(Path(simserve.__file__).parents[1])
+    return _KNOWN["revision"]
+
+
+def same_checkout(revision: str | None) -> None:
+    """For a child of a process with this ``code_revision``: it is not looked up again, so that a commit in the middle
+    of a study makes no difference."""
+    _KNOWN["revision"] = revision
 
 
 def _at(section: Mapping[str, Any], *keys: str) -> object:
