@@ -69,7 +69,8 @@ def _variant(probe: Probe, saturation: Saturation, metric: str, replications: in
     low, high = looked_at(saturation, probe.study)
     loads = axis.distinct(_doubling(low, high, num_loads) if axis.is_closed_loop else _towards(low, high, num_loads))
     grid = probe.grid(loads, replications, f"{len(loads)} loads up to {loads[-1]:.4g} {axis.unit}")
-    knee = curve_knee(loads, latencies_of(grid, metric), loads[0], loads[-1], probe.study.scenario.seed)
+    seed, latencies = probe.study.scenario.seed, latencies_of(grid, metric)
+    knee = curve_knee(loads, latencies, loads[0], loads[-1], seed, axis.is_closed_loop)
     knee = knee if axis.is_closed_loop else widened(knee, saturation.spread)  # clients are not faster or slower
     return {
         "saturation": saturation.as_dict(),
