@@ -98,6 +98,7 @@ class RealEngine:
                 kv_cache="dynamic" if self._name == "generate" else "in-place",
                 engine=None if self._name == "generate" else self._name,
                 engine_python=self._python,
+                grid="full",  # others have no context between 1 and 256, where an engine's decode is no straight line
                 max_batch_size=engine.max_num_seqs,
                 max_context=engine.max_model_len,
                 max_prefill_tokens=engine.max_num_batched_tokens,
