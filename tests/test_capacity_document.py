@@ -101,7 +101,7 @@ def test_what_holds_nowhere_is_an_answer():
     """Null, and the reason in words: which SLO, where, by how much."""
     (row,) = find(["ttft_p99=4s", "tpot_p99=5ms"])["rows"]
     assert row["capacity"]["value"] is None and row["limited_by"] == "tpot_s.p99"
-    assert row["reason"] == "tpot_p99=5ms fails even at 0.08 requests/s: 2 times its limit"
+    assert row["reason"] == "tpot_p99=5ms fails even at 0.072 requests/s: 2 times its limit"
     assert row["cost_per_million_output_tokens"] is None and row["cost_per_hour"] is None
 
 
@@ -112,7 +112,55 @@ def test_the_reason_of_no_capacity_is_where_it_came_nearest():
         return measures(10 - (load or 0) / 8, backlogged_rps=8.0)
 
     (row,) = find(["ttft_p99=3s"], of=of)["rows"]
-    assert row["reason"] == "ttft_p99=3s fails at every load, at best at 8 requests/s: 3 times its limit"
+    assert row["reason"] == "ttft_p99=3s fails at every load, at best at 7.2 requests/s: 3.03 times its limit"
+
+
+def test_what_grows_with_the_run_at_saturation_is_not_settled():
+    """A wait that grows with the requests of a run holds its limit below saturation and breaks it somewhere before: an
+    interval from there to the saturation rate, and the remedy."""
+
+    def of(load, replication, task):
+        wait = 1.0 if load is not None and load < 7.9 else 0.01 * task.data["workload"]["num_requests"]
+        return measures(wait, backlogged_rps=8.0)
+
+    document = find(["ttft_p99=4s"], of=of, workload__num_requests=20)
+    (row,) = document["rows"]
+    assert row["limited_by"] == "not settled: more requests"
+    assert (row["capacity"]["low"], row["capacity"]["high"]) == (pytest.approx(7.2), pytest.approx(8.0))
+    assert any("raise workload.num_requests" in note for note in document["notes"])
+
+
+def test_who_was_never_answered_is_a_share_and_not_a_number_of_limits():
+    """Everybody beyond one in fifty timed out: infinitely late is said in words."""
+
+    def of(load, replication, task):
+        found = measures(1.0, backlogged_rps=8.0)
+        found["slo_quantiles"]["ttft_s"] |= {"p99": None, "lost_share": 0.02}
+        return found
+
+    (row,) = find(["ttft_p99=4s"], of=of)["rows"]
+    assert row["reason"] == "ttft_p99=4s fails even at 0.072 requests/s: 2.0% were never answered"
+
+
+def test_those_who_cancelled_are_named():
+    """A tenth of the requests: in a note, and no SLO counts them."""
+
+    def of(load, replication, task):
+        return {**slots(load, replication, task), "num_cancelled": 100}
+
+    assert any("10.0% of the requests were cancelled" in note for note in find(["ttft_p99=4s"], of=of)["notes"])
+
+
+def test_a_variant_without_an_answer_leaves_the_others_theirs():
+    """One whose requests are too few to keep anybody waiting: null, with the reason."""
+
+    def of(load, replication, task):
+        return measures(1.0) if task.variants == ("many",) else slots(load, replication, task)
+
+    changes = {"variants": {"many": {"engine": {"max_num_seqs": 6}}, "few": {"engine": {"max_num_seqs": 2}}}}
+    few, many = find(["ttft_p99=4s"], of=of, **changes)["rows"]
+    assert few["capacity"]["value"] == pytest.approx(3.0, rel=0.01)
+    assert many["capacity"]["value"] is None and "must have enough requests" in many["reason"]
 
 
 def test_a_closed_loop_answers_in_clients_and_in_requests_per_second():

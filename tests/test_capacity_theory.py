@@ -69,11 +69,31 @@ def test_capacity_for_the_99th_percentile_of_the_wait(runner):
     assert found["high"] - found["low"] < 0.5 * truth
 
 
+def test_a_limit_that_binds_close_to_saturation_is_not_settled(runner):
+    """A mean wait of 100 services is that of ρ = 200 / 201, where these runs are too short: an interval from what they
+    can tell to saturation, which holds the truth and is not a point."""
+    limit = 100 * SERVICE_S
+    row = capacity(runner, f"queue_time_mean={limit!r}", EFFORT)
+    found, truth = row["capacity"], md1_rate_for_mean_wait(limit, SERVICE_S)
+    assert row["limited_by"] == "not settled: more requests"
+    assert found["low"] < truth < found["high"] and found["high"] - found["low"] > 0.02 * truth
+
+
 def test_capacity_without_a_limit_that_binds_is_the_saturation_rate(runner):
-    """1 / D: the wait of any stable queue this short stays under a limit of ten thousand services."""
-    row = capacity(runner, f"queue_time_mean={1e4 * SERVICE_S!r}", EFFORT)
+    """1 / D: an answer of one token has no TPOT, so that no load breaks a limit on it."""
+    row = capacity(runner, "tpot_p99=1s", EFFORT)
     assert row["limited_by"] == "saturation"
     assert row["capacity"]["value"] == pytest.approx(1 / SERVICE_S, rel=1e-6)
+
+
+def test_capacity_close_to_saturation_is_that_of_long_runs(runner):
+    """ρ = 0.95, a mean wait of 9.5 D: runs as long as asked for hold it up to saturation, where none is stationary."""
+    limit = 9.5 * SERVICE_S
+    row = capacity(runner, f"queue_time_mean={limit!r}", Effort(4, 4))
+    found, truth = row["capacity"], md1_rate_for_mean_wait(limit, SERVICE_S)
+    assert truth * SERVICE_S == pytest.approx(0.95)
+    assert row["limited_by"] == "queue_time_s.mean" and found["low"] <= truth <= found["high"]
+    assert found["high"] - found["low"] < 0.06 * truth
 
 
 def test_a_limit_below_the_service_time_has_no_capacity(runner):

@@ -6,9 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from simserve.capacity.row import Asked, capacity_row
+from simserve.capacity.row import Asked, capacity_row, no_answer
 from simserve.knee.find import calibration_notes
 from simserve.knee.probe import Probe
+from simserve.knee.saturation import StudyError
 from simserve.knee.study import Study
 from simserve.tasks.runner import Runner
 
@@ -20,12 +21,20 @@ def find_capacities(study: Study, runner: Runner, asked: Asked, settings: Sequen
     """The content of ``capacity.json`` for every variant with every setting. Raises InputError."""
     rows: list[dict[str, Any]] = []
     notes: list[str] = []
+    failed: list[StudyError] = []
     for setting in settings:
         changed = study.with_settings(setting) if setting else study
         for variant in changed.variants:
-            row, found = capacity_row(Probe(changed, variant, runner), setting, asked)
+            probe = Probe(changed, variant, runner)
+            try:
+                row, found = capacity_row(probe, setting, asked)
+            except StudyError as error:
+                failed.append(error)
+                row, found = no_answer(probe, setting, asked, str(error)), []
             rows.append(row)
             notes += found
+    if len(failed) == len(rows):
+        raise failed[0]
     return capacity_document(study, asked, rows, notes)
 
 

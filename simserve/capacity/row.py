@@ -10,19 +10,24 @@ import numpy as np
 import numpy.typing as npt
 
 from simserve.capacity.cost import Question, cost_per_hour, cost_per_million, replicas_for
+from simserve.capacity.lengths import FARTHEST, Lengths
 from simserve.capacity.search import Effort, Found, find_capacity
-from simserve.capacity.slo import Slo
+from simserve.capacity.slo import WORST, Slo
 from simserve.knee.bootstrap import without_interval
 from simserve.knee.calibration import widened
 from simserve.knee.find import looked_at, saturation_of
+from simserve.knee.load_axis import LoadAxis
 from simserve.knee.points import curve_point
 from simserve.knee.probe import Probe
 from simserve.knee.saturation import Saturation
 from simserve.knee.step_times import gpus_per_replica, step_time_of
+from simserve.scenario import GeneratedWorkload
 from simserve.tasks.intervals import Interval
 from simserve.tasks.task import Measures
 
 FloatArray = npt.NDArray[np.float64]
+NOT_SETTLED = "not settled: more requests"
+GROWS = 1.25  # times as much in the longest runs: more than noise
 
 
 @dataclass(frozen=True)
@@ -37,19 +42,33 @@ class Asked:
 class Rates:
     """Looks up, at loads that a probe runs, how much of each SLO is used, and remembers the runs for the curve."""
 
-    def __init__(self, probe: Probe, slos: Sequence[Slo]) -> None:
+    def __init__(self, probe: Probe, slos: Sequence[Slo], lengths: Lengths) -> None:
         self._probe = probe
         self._slos = slos
+        self.lengths = lengths
         self.runs: dict[float, list[Measures]] = {}  # of each load the most replications that were asked for
 
     def used(self, loads: Sequence[float], replications: int, stop_early: bool) -> FloatArray:
         """Used shares of the limits by replication, load and SLO."""
         unit = self._probe.study.axis.unit
         what = f"{'looking along' if stop_early else f'{replications} replications at'} {len(loads)} loads, {unit}"
-        grid = self._probe.grid(loads, replications, what, stop_early)
+        lengths = [self.lengths.at(load) for load in loads]
+        grid = self._probe.grid(loads, replications, what, stop_early, lengths)
         for load, runs in zip(loads, grid, strict=True):
             if len(runs) > len(self.runs.get(load, ())) or not stop_early:
                 self.runs[load] = runs
+        return self._ratios(grid)
+
+    def is_bounded(self, load: float, replications: int) -> bool:
+        """Whether every SLO holds at saturation, however long the runs are: none of their figures grows with them. In
+        a trace, which has the length that it has: none grows much on the way there."""
+        longest = self.lengths.longest
+        loads, lengths = ([load, load], [1, longest]) if longest > 1 else ([FARTHEST * load, load], [1, 1])
+        what = f"do waits grow with the run at {load:.4g} {self._probe.study.axis.unit}?"
+        used = self._ratios(self._probe.grid(loads, replications, what, lengths=lengths)).mean(axis=0)
+        return bool((used[1] <= 1).all() and (used[1] <= GROWS * used[0]).all())
+
+    def _ratios(self, grid: Sequence[Sequence[Measures]]) -> FloatArray:
         return np.array([[[slo.ratio(run) for slo in self._slos] for run in runs] for runs in grid]).swapaxes(0, 1)
 
     def tightest(self, load: float) -> tuple[Slo, float]:
@@ -74,8 +93,11 @@ def capacity_row(probe: Probe, settings: Mapping[str, Any], asked: Asked) -> tup
     """A row of ``capacity.json`` and notes. Raises InputError."""
     axis, scenario = probe.study.axis, probe.study.variants[probe.variant]
     saturation, note = saturation_of(probe, asked.effort.replications)
-    top = axis.snap(looked_at(saturation, probe.study)[1] if axis.is_closed_loop else saturation.load)
-    rates, spread = Rates(probe, asked.slos), saturation.spread
+    closed = axis.is_closed_loop
+    is_generated = isinstance(scenario.workload, GeneratedWorkload)
+    lengths = Lengths(probe.study.num_requests, is_generated, None if closed else saturation.load)
+    top = axis.snap(looked_at(saturation, probe.study)[1] if closed else lengths.settled_load)
+    rates, spread = Rates(probe, asked.slos, lengths), saturation.spread
     found = find_capacity(rates.used, top, asked.effort, axis.distinct)
     load, limited_by, reason = _answer(found, saturation, top, rates, probe)
     served = _served(load, rates, axis.base_rps)
@@ -96,7 +118,47 @@ def capacity_row(probe: Probe, settings: Mapping[str, Any], asked: Asked) -> tup
         "num_simulations": probe.num_simulations,
         "step_time": step_time_of(scenario),
     }
-    return row, [note] if note else []
+    return row, ([note] if note else []) + _notes(probe, load, limited_by, rates)
+
+
+def no_answer(probe: Probe, settings: Mapping[str, Any], asked: Asked, reason: str) -> dict[str, Any]:
+    """The row of a variant that cannot be answered for; the others have theirs."""
+    nothing = without_interval(None, 0)
+    scenario = probe.study.variants[probe.variant]
+    gpus = gpus_per_replica(scenario)
+    return {
+        "variant": probe.variant,
+        "settings": dict(settings),
+        "capacity": nothing,
+        "load": nothing,
+        "limited_by": None,
+        "reason": reason,
+        "saturation": {**nothing, "checks": [], "calibration_spread": 0.0},
+        "gpus_per_replica": gpus,
+        **_money(nothing, (0.0, 0.0), gpus, asked.question),
+        "curve": [],
+        "num_simulations": probe.num_simulations,
+        "step_time": step_time_of(scenario),
+    }
+
+
+def _notes(probe: Probe, load: Interval, limited_by: str | None, rates: Rates) -> list[str]:
+    """What of an answer is open, and who left of his own accord."""
+    found = []
+    if limited_by == NOT_SETTLED:
+        remedy = "raise workload.num_requests" if rates.lengths.can_grow else "a longer trace would"
+        found.append(
+            f"{probe.variant}: every SLO holds as near to saturation as these runs can tell; to settle where it breaks "
+            f"between {load['low']:.4g} and {load['high']:.4g} {probe.study.axis.unit}: {remedy}"
+        )
+    if load["value"] is not None:
+        cancelled, num = (rates.mean(name, load["value"]) for name in ("num_cancelled", "num_requests"))
+        if cancelled > 0:
+            share = cancelled / num
+            found.append(
+                f"{probe.variant}: {share:.1%} of the requests were cancelled by their clients; no SLO counts them"
+            )
+    return found
 
 
 def _answer(
@@ -108,14 +170,28 @@ def _answer(
         reason = f"every SLO holds up to {top:,.0f} clients, where latency only grows with their number"
         return without_interval(top, found.replications), "saturation", reason
     if found.limited_by == "saturation":
-        return saturation.interval, "saturation", "every SLO holds up to the saturation rate"
+        if rates.is_bounded(axis.snap(saturation.load), found.replications):
+            return saturation.interval, "saturation", "every SLO holds up to the saturation rate"
+        high = saturation.interval["high"] or saturation.load
+        between = without_interval(top, found.replications)
+        between["low"], between["high"] = top, max(top, high)
+        return between, NOT_SETTLED, f"every SLO holds at {top:.4g} {axis.unit}; beyond, longer runs are needed"
     if found.limited_by == "nowhere":
-        share, slo, best = min(((*rates.tightest(x)[::-1], x) for x in found.loads), key=lambda each: each[0])
-        where = "even" if best == found.loads[0] else "at every load, at best"
-        reason = f"{slo.text} fails {where} at {best:.3g} {axis.unit}: {share:.3g} times its limit"
-        return found.capacity, slo.metric, reason
+        return found.capacity, *_nowhere(found, rates, axis)
     assert found.capacity["value"] is not None, "an SLO limits it somewhere"
     return found.capacity, rates.tightest(found.capacity["value"])[0].metric, None
+
+
+def _nowhere(found: Found, rates: Rates, axis: LoadAxis) -> tuple[str, str]:
+    """The SLO that fails everywhere, and in words where it came nearest and by how much."""
+    share, slo, best = min(((*rates.tightest(x)[::-1], x) for x in found.loads), key=lambda each: each[0])
+    where = "even" if best == found.loads[0] else "at every load, at best"
+    at = "1 client" if axis.is_closed_loop and best == 1 else f"{best:.3g} {axis.unit}"
+    lost = _mean([slo.lost_share(run) for run in rates.runs[best]]) or 0.0
+    by = f"{share:.3g} times its limit"
+    if share >= WORST / 10 and lost > 0:  # stands for infinity
+        by = f"{lost:.1%} were never answered"
+    return slo.metric, f"{slo.text} fails {where} at {at}: {by}"
 
 
 def _served(load: Interval, rates: Rates, base_rps: float | None) -> Interval:

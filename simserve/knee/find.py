@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from simserve.knee.batch import batch_knee_of
+from simserve.knee.bootstrap import without_interval
 from simserve.knee.calibration import widened
 from simserve.knee.curve import RANGE, curve_knee
-from simserve.knee.plateau import closed_loop_saturation, most_clients
+from simserve.knee.plateau import bounded_saturation, closed_loop_saturation, is_bounded, most_clients
 from simserve.knee.points import curve_point, latencies_of
 from simserve.knee.probe import Probe
-from simserve.knee.saturation import Saturation, open_loop_saturation
+from simserve.knee.saturation import Saturation, StudyError, open_loop_saturation
 from simserve.knee.step_times import step_time_of
 from simserve.knee.study import Study
 from simserve.tasks.intervals import NORMAL_QUANTILE
@@ -25,13 +26,23 @@ CLOSED_LOOP_SPAN = 4  # times the clients that saturate: beyond, latency only go
 
 def find_knees(study: Study, runner: Runner, metric: str, replications: int, num_loads: int) -> dict[str, Any]:
     """The content of ``knee.json``; ``metric`` is a dotted latency. Raises InputError: too few requests to saturate."""
-    variants, saturations, notes = {}, {}, list(study.notes)
+    variants: dict[str, Any] = {}
+    saturations: dict[str, Saturation] = {}
+    notes, failed = list(study.notes), []
     for name in study.variants:
         probe = Probe(study, name, runner)
-        saturation, note = saturation_of(probe, replications)
+        try:
+            saturation, note = saturation_of(probe, replications)
+        except StudyError as error:
+            failed.append(error)
+            variants[name] = _without(probe, str(error))
+            notes.append(f"no saturation rate: {name}: {error}")
+            continue
         notes += [note] if note else []
         saturations[name] = saturation
         variants[name] = _variant(probe, saturation, metric, replications, num_loads)
+    if len(failed) == len(study.variants):
+        raise failed[0]
     notes += _unproved(saturations)
     notes += calibration_notes({name: saturation.spread for name, saturation in saturations.items()})
     closed = study.axis.is_closed_loop
@@ -61,6 +72,8 @@ def saturation_of(probe: Probe, replications: int) -> tuple[Saturation, str | No
     """By the rule for the scenario's kind of load, and a note where it could not be settled."""
     if probe.study.axis.is_closed_loop:
         return closed_loop_saturation(probe, replications)
+    if is_bounded(probe.study.variants[probe.variant]):
+        return bounded_saturation(probe, replications)
     return open_loop_saturation(probe, replications), None
 
 
@@ -78,6 +91,20 @@ def _variant(probe: Probe, saturation: Saturation, metric: str, replications: in
         "batch_knee": batch_knee_of(scenario),
         "curve": [curve_point(load, runs) for load, runs in zip(loads, grid, strict=True)],
         "step_time": step_time_of(scenario),
+    }
+
+
+def _without(probe: Probe, reason: str) -> dict[str, Any]:
+    """A variant whose saturation rate could not be found: null, with the reason; the others have theirs."""
+    scenario = probe.study.variants[probe.variant]
+    nothing = without_interval(None, 0)
+    return {
+        "saturation": {**nothing, "checks": [], "calibration_spread": 0.0},
+        "knee": {**nothing, "range": None},
+        "batch_knee": batch_knee_of(scenario),
+        "curve": [],
+        "step_time": step_time_of(scenario),
+        "reason": reason,
     }
 
 

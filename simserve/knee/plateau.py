@@ -1,4 +1,5 @@
-"""Closed loop: the plateau of throughput over concurrency, and the concurrency that reaches it."""
+"""Where no backlog grows: the plateau of throughput, and the load that reaches it. For closed loops, and for bounded
+waiting lines."""
 
 from __future__ import annotations
 
@@ -11,7 +12,10 @@ import numpy.typing as npt
 from simserve.knee.bootstrap import bootstrap_interval
 from simserve.knee.calibration import calibration_spread, widened
 from simserve.knee.probe import Probe
-from simserve.knee.saturation import Saturation
+from simserve.knee.saturation import Saturation, StudyError
+from simserve.knee.study import Ask
+from simserve.scenario import Scenario
+from simserve.scenario.messages import printable
 from simserve.tasks.intervals import interval
 
 FloatArray = npt.NDArray[np.float64]
@@ -19,6 +23,7 @@ REACHED = 0.95  # of the plateau
 MIN_GAIN = 1.02  # a doubling that gains less is flat
 REQUESTS_PER_CLIENT = 4  # fewer, and a run is mostly its beginning and its end
 NUM_DRAWS = 400
+MAX_DOUBLINGS = 10
 
 
 def closed_loop_saturation(probe: Probe, replications: int) -> tuple[Saturation, str | None]:
@@ -46,6 +51,35 @@ def closed_loop_saturation(probe: Probe, replications: int) -> tuple[Saturation,
     note = f"{probe.variant}: throughput still rose at {clients[-1]:,.0f} clients, as many as the requests allow"
     spread = calibration_spread(probe, clients[-1], replications)
     return Saturation(reached, (), widened(plateau, spread), spread), None if flat else note
+
+
+def is_bounded(scenario: Scenario) -> bool:
+    """Whether an open loop's waiting line has an end: who finds it full is turned away, or who waits long gives up."""
+    clients = scenario.workload.clients
+    return scenario.engine.max_queued_requests is not None or not (clients.timeout_s is clients.ttft_timeout_s is None)
+
+
+def bounded_saturation(probe: Probe, replications: int) -> tuple[Saturation, str]:
+    """Of a line that cannot grow: double the rate until two doublings gain less than 2 % in answered requests/s. The
+    saturation rate is the highest throughput seen, for more load may waste work on those who leave. Raises StudyError
+    where nobody is answered."""
+    base_rps = probe.study.axis.base_rps or 1.0
+    first = probe.run([Ask(None, r) for r in range(replications)], "everybody at once")
+    answered = math.fsum(run["backlogged_rps"] or run["requests_per_s"] or 0.0 for run in first) / len(first)
+    if answered <= 0:
+        raise StudyError(printable(f"{probe.variant}: nobody is answered when all come at once; allow a longer queue"))
+    columns: list[list[float]] = []
+    while len(columns) < 3 or (not _flat(columns) and len(columns) < MAX_DOUBLINGS):
+        load = probe.study.axis.snap(answered / base_rps * 2.0 ** (len(columns) - 1))
+        (runs,) = probe.grid([load], replications, f"throughput at {load:.4g} {probe.study.axis.unit}")
+        columns.append([(run["requests_per_s"] or 0.0) / base_rps for run in runs])
+    highest = max(columns, key=math.fsum)
+    spread = calibration_spread(probe, None, replications)
+    note = (
+        f"{probe.variant}: its waiting line is bounded (a queue limit, or clients who give up), so no backlog grows; "
+        "the saturation rate is the throughput that more load does not raise"
+    )
+    return Saturation(widened(interval(highest), spread), spread=spread), note
 
 
 def most_clients(num_requests: int) -> int:

@@ -35,8 +35,15 @@ class Probe:
         return [self._known[ask, stop_early] for ask in asks]
 
     def grid(
-        self, loads: Sequence[float], replications: int, what: str, stop_early: bool = False
+        self,
+        loads: Sequence[float],
+        replications: int,
+        what: str,
+        stop_early: bool = False,
+        lengths: Sequence[int] | None = None,
     ) -> list[list[Measures]]:
-        """For each load the measures of every replication."""
-        found = self.run([Ask(load, r) for load in loads for r in range(replications)], what, stop_early)
+        """For each load the measures of every replication; ``lengths`` are those of each load's runs, by default 1."""
+        each = lengths or [1] * len(loads)
+        asks = [Ask(load, r, False, n) for load, n in zip(loads, each, strict=True) for r in range(replications)]
+        found = self.run(asks, what, stop_early)
         return [found[i * replications : (i + 1) * replications] for i in range(len(loads))]

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from simserve.knee.load_axis import LoadAxis, load_axis
 from simserve.scenario import Scenario, TraceWorkload, parse_scenario
 from simserve.scenario.load import apply_overrides
+from simserve.scenario.merge import merge
 from simserve.scenario.messages import printable
 from simserve.scenario.yaml_file import read_yaml
 from simserve.step_time.stretch import NS_PER_S
@@ -21,12 +22,13 @@ from simserve.workload import build_workload
 
 
 class Ask(NamedTuple):
-    """One run: a load (None: everybody at once), a replication, and whether its step times are a bootstrap draw of the
-    profile's instead of those measured."""
+    """One run: a load (None: everybody at once), a replication, whether its step times are a bootstrap draw of the
+    profile's instead of those measured, and how many times the scenario's requests it has, where they are generated."""
 
     load: float | None
     replication: int
     is_drawn: bool = False
+    length: int = 1
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,8 @@ class Study:
         variant."""
         everybody = ask.load is None
         data = self.axis.everybody_at_once(self.data) if everybody else self.axis.at(self.data, ask.load or 0.0)
+        if ask.length != 1:
+            data = merge(data, {"workload": {"num_requests": ask.length * self.num_requests}})
         return Task(
             data=data,
             source=self.scenario.source,

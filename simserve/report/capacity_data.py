@@ -81,4 +81,6 @@ def limit_text(row: Mapping[str, Any]) -> str:
     limited = row["limited_by"]
     if limited is None:
         return NOTHING
+    if str(limited).startswith("not settled"):
+        return str(limited)
     return "growing backlog" if limited == SATURATION else measure_of(str(limited)).label
