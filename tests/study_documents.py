@@ -102,7 +102,9 @@ def _add_curve(document, variant, setting, carries, n):
                 "variant": variant,
                 "metrics": metrics_at(load, carries, n),
                 "grows": load > carries,
+                "growth_tested": True,
                 "growth_p": 1e-6 if load > carries else 0.41,
+                "leaves_unanswered": False,
                 "stopped_early": n if load > 1.5 * carries else 0,
                 "pareto": False,
                 "report": f"runs/{number:04d}/report.html" if number % 2 == 0 else None,
@@ -112,10 +114,11 @@ def _add_curve(document, variant, setting, carries, n):
     if loads:
         indices = list(range(first, len(document["points"])))
         above = [load for load in loads[0] if load > carries]
-        inside = loads[0][0] < 0.8 * carries < loads[0][-1]
+        inside = loads[0][0] < 0.8 * carries and bool(above)
         knee = {**interval(0.8 * carries, 0.06, n), "range": [loads[0][0], loads[0][-1]]} if inside else None
         curve = {"variant": variant, "settings": setting, "points": indices, "knee": knee}
-        document["curves"].append({**curve, "saturated_from": min(above, default=None)})
+        reached = {"saturated_from": min(above, default=None), "saturation_reached": bool(above)}
+        document["curves"].append({**curve, **reached})
 
 
 def _mark_front(document):

@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from simserve.cli import app
+from simserve.tasks.task import code_revision
 from tests.scenario_builders import write
 from tests.sweep_builders import queue, service_s
 from tests.test_tasks_runner import needs_dask
@@ -76,7 +78,8 @@ def test_more_points_simulate_only_those():
 
 
 def _in_background(out, *more):
-    code = "import time, simserve.tasks.store as s; f = s.PointStore.put\n"
+    code = f"import simserve.tasks.task as t; t.same_checkout({code_revision()!r})\n"  # whoever commits meanwhile
+    code += "import time, simserve.tasks.store as s; f = s.PointStore.put\n"
     code += "def slow(self, key, result): f(self, key, result); time.sleep(0.2)\n"
     code += "s.PointStore.put = slow\nimport simserve.cli\nif __name__ == '__main__': simserve.cli.main()"
     command = [sys.executable, "-c", code, "sweep", "queue.yaml", *GRID, "--out", out, *more]
@@ -149,6 +152,33 @@ def test_points_get_run_directories_and_commands_that_make_them_again():
         assert measured["requests_per_s"]["value"] == pytest.approx(summary["requests_per_s"])
 
 
+def test_a_run_of_the_user_s_own_is_neither_removed_nor_replaced():
+    """Somebody ran into the sweep's runs folder: under a name of the sweep's it is refused before anything is
+    simulated, under another it stays."""
+    wanted = ("--over", _rates(0.3, 0.6), "--replications", "1", "--workers", "1", "--quiet")
+    assert _sweep(*wanted).exit_code == 0
+    runs = Path("reports/queue-sweep/runs")
+    for name, over in (("0007", _rates(0.3)), ("mine", _rates(0.3)), ("0001", _rates(0.3, 0.7))):
+        assert CliRunner().invoke(app, ["run", "queue.yaml", "--quiet", "--out", str(runs / "new")]).exit_code == 0
+        shutil.rmtree(runs / name, ignore_errors=True)
+        (runs / "new").rename(runs / name)
+        before = len(_lines("reports/queue-sweep"))
+        done = _sweep("--over", over, *wanted[2:])
+        assert (done.exit_code, (runs / name / "summary.json").exists()) == (2 if name == "0001" else 0, True)
+    assert f"error: {runs / '0001'}: must be a run that a sweep wrote, or not there" in done.output
+    assert len(_lines("reports/queue-sweep")) == before
+
+
+def test_a_folder_of_another_scenario_s_sweep_is_refused():
+    """--out of a sweep of another name: nothing is run, and its curves stay."""
+    assert _sweep(*GRID, "--quiet", "--out", "x").exit_code == 0
+    before = Path("x/sweep.json").read_bytes()
+    done = _sweep(*GRID, "--quiet", "--out", "x", "--set", "name=other")
+    assert done.exit_code == 2
+    assert "error: x: must be empty or hold a sweep of scenario other (it has one of queue)" in done.output
+    assert Path("x/sweep.json").read_bytes() == before
+
+
 def test_reports_that_stand_are_kept_and_others_go():
     """A rerun leaves equal runs untouched; a grid without a setting removes its run."""
     assert _sweep("--over", _rates(0.3, 0.6), "--replications", "1", "--workers", "1", "--quiet").exit_code == 0
@@ -173,6 +203,7 @@ def test_reports_that_stand_are_kept_and_others_go():
         (("--warmup", "0.9"), "error: --warmup: must be auto, or a share of the requests from 0 to 0.5 (got 0.9)"),
         (("--set", "sweep.metric=goodput"), "error: queue.yaml: sweep.metric: must be a latency such as ttft_s.p99"),
         (("--set", "sweep.replications=0"), "error: queue.yaml: sweep.replications: must be ≥ 1 (got 0)"),
+        (("--replications", "20000"), "sweep.replications: must be ≤ 10,000 (got 20000)"),
         (("--out", "queue.yaml"), "error: queue.yaml: must be a folder (it is a file); choose another --out"),
     ],
 )

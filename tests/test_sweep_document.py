@@ -17,6 +17,10 @@ from simserve.sweep.plan import build_plan
 from simserve.sweep.reproduce import run_command
 from simserve.sweep.run_reports import MAX_REPORTS, chosen_settings
 from simserve.sweep.table import print_sweep
+from simserve.sweep.whole_runs import with_whole_runs
+from simserve.tasks.processes import InProcess
+from simserve.tasks.runner import Runner
+from simserve.tasks.store import PointStore
 from simserve.tasks.task import run_task
 from tests.scenario_builders import write
 from tests.sweep_builders import queue, service_s
@@ -107,6 +111,86 @@ def test_the_document_is_strict_json_and_a_pure_function(swept):
     again = _document(plan)
     assert to_json(again) == to_json(document)
     assert json.loads(to_json(document)) == document
+
+
+IMPATIENT = {
+    **queue(0.5, 200, clients={"timeout_s": 3 * service_s()}),
+    "variants": {"one": {}},
+}
+
+
+def test_points_that_leave_requests_unanswered_are_named_and_on_no_front(tmp_path):
+    """Clients who wait three service times: at ρ = 3 most go without. The mean latency of the rest is below 3 service
+    times, the best of all saturated queues, and praises nothing."""
+    document = _document(_plan(tmp_path, f"{RATE}={_rates(0.05, 0.1, 3, 6)}", data=IMPATIENT, replications=2))
+    shares = [point["metrics"]["unanswered_share"]["value"] for point in document["points"]]
+    assert shares[0] < 0.01 and min(shares[2:]) > 0.5
+    assert [point["leaves_unanswered"] for point in document["points"]] == [share > 0.01 for share in shares]
+    assert not any(point["pareto"] for point in document["points"][2:])
+    assert document["points"][0]["pareto"]
+    (note,) = [note for note in document["notes"] if "got no answer" in note]
+    assert f"one at rate_rps {document['points'][3]['settings'][RATE]:.4g}: {shares[3]:.0%}" in note
+    assert document["curves"][0]["saturation_reached"]
+    assert (document["curves"][0]["knee"] or {"range": [0, 0]})["range"][1] < 1 / service_s()
+
+
+def test_what_was_not_tested_is_told(tmp_path, capsys):
+    """Thirty requests at ρ = 20 leave nearly all of them waiting, and nothing was tested: no p, a note, the table."""
+    from rich.console import Console
+
+    data = {**queue(0.5, 30), "variants": {"one": {}}}
+    document = _document(_plan(tmp_path, f"{RATE}={_rates(5, 20)}", data=data, replications=2))
+    assert [(p["grows"], p["growth_tested"], p["growth_p"]) for p in document["points"]] == [(False, False, None)] * 2
+    assert any(
+        note.startswith("whether the backlog of 2 of 2 points grows is not tested") for note in document["notes"]
+    )
+    for shown in (document, {**document, "curves": [], "load_axis": None}):
+        print_sweep(shown, Console(width=150))
+        rows = [line for line in capsys.readouterr().out.splitlines() if line.strip().startswith("one")]
+        assert all("not tested" in row for row in rows)
+
+
+def test_a_knee_is_told_with_its_range_and_only_up_to_saturation(tmp_path):
+    """Loads that end at ρ = 0.6 bend somewhere, wherever they end; those that pass saturation bend before it."""
+    data, loads = {**queue(0.5, 1500), "variants": {"one": {}}}, (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
+    short = _document(_plan(tmp_path, f"{RATE}={_rates(*loads)}", data=data, replications=2))
+    whole = _document(_plan(tmp_path, f"{RATE}={_rates(*loads, 0.8, 0.9, 1.5)}", data=data, replications=2))
+    assert (short["curves"][0]["knee"], short["curves"][0]["saturation_reached"]) == (None, False)
+    assert any("do not reach saturation and get no knee" in note for note in short["notes"])
+    knee = whole["curves"][0]["knee"]
+    assert knee["range"] == pytest.approx([0.1 / service_s(), 0.9 / service_s()])
+    assert any(note.startswith("knees: Kneedle on e2e_s.mean from the least load") for note in whole["notes"])
+
+
+def test_a_closed_loop_is_saturated_on_its_plateau(tmp_path):
+    """One server, one slot: a second client adds nothing, so 1 to 8 clients reach the plateau; with think time of a
+    hundred services 1 to 4 clients do not."""
+    reached = []
+    for think in (None, {"fixed": 100 * service_s()}):
+        data = {**queue(0.5, 200), "variants": {"one": {}}}
+        del data["workload"]["arrivals"]
+        data["workload"] |= {"concurrency": 1, **({"think_time_s": think} if think else {})}
+        document = _document(_plan(tmp_path, "workload.concurrency=1,2,4", data=data, replications=1))
+        reached.append(document["curves"][0]["saturation_reached"])
+        assert not any(point["growth_tested"] for point in document["points"])
+    assert reached == [True, False]
+
+
+def test_no_part_of_a_run_stands_among_whole_ones(tmp_path):
+    """Where one replication was ended early and the point does not grow, that one is simulated to its end before the
+    mean is taken; where the point grows nothing is."""
+    plan = _plan(
+        tmp_path, f"{RATE}={_rates(0.8, 3)}", data={**queue(0.5, 600), "variants": {"one": {}}}, replications=3
+    )
+    measured = [run_task(each) for each in plan.measured()]
+    assert [each["one"]["backlog"]["stopped_early"] for each in measured] == [False] * 3 + [True] * 3
+    unlucky = copy.deepcopy(measured)
+    unlucky[1]["one"]["backlog"]["stopped_early"] = True
+    unlucky[1]["one"]["e2e_s"]["mean"] = 1e9
+    with PointStore(tmp_path / "points.jsonl") as store, Runner(InProcess(), store) as runner:
+        runs, draws = with_whole_runs(plan, runner, unlucky, [])
+        assert runner.num_run == 1
+    assert (runs, draws) == (measured, [])
 
 
 def test_one_replication_has_no_intervals_and_needs_no_draws(tmp_path):

@@ -1,5 +1,6 @@
 """The page of a sweep: its numbers are the document's, its charts are whole under every choice, and it stays small."""
 
+import copy
 import re
 import time
 
@@ -169,7 +170,7 @@ def test_the_summary_has_a_row_per_curve(grid):
     for row, curve in zip(table.rows, grid["curves"], strict=True):
         knee = curve["knee"]
         assert numbers_in(row[2]) == (
-            pytest.approx([knee["value"], knee["low"], knee["high"]], rel=5.1e-3) if knee else []
+            pytest.approx([knee["value"], knee["low"], knee["high"], *knee["range"]], rel=5.1e-3) if knee else []
         )
         if curve["saturated_from"] is None:
             assert row[3] == "nowhere in this range"
@@ -259,6 +260,64 @@ def test_warnings_stand_before_everything_else():
     assert re.findall(r"</span>([a-z ]+)</strong>", head) == ["uncalibrated", "extrapolated"]
 
 
+def test_points_that_answer_almost_nobody_are_not_praised():
+    """Latencies of who stayed: a badge and every list say so, such points are hollow, and none is the best."""
+    whole = sweep_document()
+    assert "no answer" not in text_of(render_sweep_page(whole, MANIFEST))
+    document = copy.deepcopy(whole)
+    for point in document["points"]:
+        if point["variant"] == "continuous-paged" and point["settings"][LOAD] > 10:
+            point["leaves_unanswered"], point["grows"], point["pareto"] = True, False, False
+            point["metrics"]["unanswered_share"] = interval(0.5)
+    html = render_sweep_page(document, MANIFEST)
+    head = text_of(head_of(html))
+    assert "unanswered" in head and "got no answer at 8 of 14 points of continuous-paged" in head
+    assert text_of(html).count("does not grow, 50 % unanswered") == 8
+    best = best_points(SweepData(document))["continuous-paged"]
+    assert best["settings"][LOAD] <= 10
+    for row, point in zip(table_rows(html, "points"), document["points"], strict=True):
+        assert row["g"] == (point["grows"] or point["leaves_unanswered"])
+    for point in document["points"]:
+        point["leaves_unanswered"] = not point["grows"]
+    assert headline(document).startswith(
+        "Every point of this sweep has a growing backlog or leaves requests unanswered"
+    )
+
+
+def test_what_was_not_tested_is_not_said_to_grow_nowhere():
+    """Too few requests, or a closed loop: table, headline and lists say so; one that was tested says nowhere."""
+    document = sweep_document(loads=[1.0, 2.0, 3.0, 4.0], variants={"a": 80.0})
+    assert curve_table(SweepData(document)).rows[0][2] == "nowhere in this range"
+    for point in document["points"]:
+        point["growth_tested"], point["growth_p"] = False, None
+    assert curve_table(SweepData(document)).rows[0][2] == "not tested"
+    assert "whether the backlog grows is not tested" in headline(document)
+    html = render_sweep_page(document, MANIFEST)
+    assert [row["state"] for row in table_rows(html, "points")] == ["not tested"] * 4
+    assert "grows nowhere" not in text_of(html) and text_of(html).count("not tested") >= 6
+
+
+def test_a_curve_without_saturation_says_why_it_has_no_knee():
+    """Nothing bends for good below saturation; with it, the loads looked over are told."""
+    short, whole = sweep_document(loads=[1.0, 2.0], variants={"a": 8.0}), sweep_document(variants={"a": 8.0})
+    assert "knee none: saturation is not reached" in text_of(render_sweep_page(short, MANIFEST))
+    assert curve_table(SweepData(short)).rows[0][1] == "none: saturation is not reached"
+    assert curve_table(SweepData(whole)).rows[0][1].replace("\u00a0", " ").endswith(", of 1.00 to 23.1")
+
+
+def test_bands_are_not_drawn_below_nothing():
+    """Student's t knows no sign: a bound below 0 is drawn at the foot of the axis, and told as it is."""
+    document = sweep_document()
+    for point in document["points"]:
+        for each in point["metrics"].values():
+            if each["low"] is not None:
+                each["low"] = -each["value"]
+    data = SweepData(document)
+    lows = {dim["low"]: dim["domain"][0] for dim in data.dims.values()}
+    assert all(row[low] == foot for row in data.rows() for low, foot in lows.items() if low in row and row[low] <= 0)
+    assert all(row[low] >= 0 for row in data.rows() for low in lows if low in row)
+
+
 def test_names_with_html_in_them_are_text():
     """Scenario, variants, settings, notes, commands and manifest can hold anything; none of it becomes markup."""
     document = sweep_document(loads=[1.0, 2.0], others={EVIL: [EVIL, "b"]}, variants={EVIL: 8.0, "b": 9.0})
@@ -291,7 +350,7 @@ def test_missing_numbers_are_dashes():
             point["metrics"]["e2e_s.mean"] = interval(None)
     page = render_sweep_page(document, MANIFEST)
     assert 'data-chart="load-itl_s"' not in page
-    assert "nan" not in text_of(page).lower().replace("provenance", "") and "None" not in text_of(page)
+    assert not re.search(r"\bnan\b", text_of(page).lower()) and "None" not in text_of(page)
 
 
 def test_nothing_measured_is_a_page_too():

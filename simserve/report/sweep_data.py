@@ -13,7 +13,7 @@ from simserve.report.study_dims import Dim, dim
 from simserve.report.study_measures import FAMILIES, STATISTICS, Measure, interval_of, known
 from simserve.report.study_words import load_measure, settings_text
 from simserve.report.style import VariantStyle, variant_styles
-from simserve.report.words import dig, number
+from simserve.report.words import dig, number, share
 
 Document = Mapping[str, Any]
 Point = Mapping[str, Any]
@@ -115,10 +115,10 @@ class SweepData:
                 "s": place[self.group_of(point)],
                 "settings": self.group_of(point),
                 "load": self.load_of(point),
-                "g": bool(point["grows"]),
+                "g": not is_steady(point),
                 "p": bool(point["pareto"]),
                 "r": bool(point["report"]),
-                "state": "grows" if point["grows"] else "does not grow",
+                "state": backlog_words(point),
                 **self._cells(point["metrics"]),
             }
             for index, point in self.drawn
@@ -173,6 +173,18 @@ class SweepData:
         return found
 
 
+def is_steady(point: Point) -> bool:
+    """Whether a point's latencies are those of a service that keeps up and answers."""
+    return not (point["grows"] or point["leaves_unanswered"])
+
+
+def backlog_words(point: Point) -> str:
+    """What is known of a point's backlog, and whether it leaves requests without an answer."""
+    state = "grows" if point["grows"] else "does not grow" if point["growth_tested"] else "not tested"
+    left = dig(interval_of(point["metrics"], "unanswered_share"), "value")
+    return f"{state}, {share(left)} unanswered" if point["leaves_unanswered"] else state
+
+
 def on_curve(
     loads: Sequence[float], values: Sequence[float | None], at: float, scales: tuple[str, str] = ("linear", "linear")
 ) -> float | None:
@@ -203,9 +215,9 @@ def _value(point: Point, measure: Measure, axis: Dim) -> float | None:
 
 
 def _drawable(value: float | None, axis: Dim) -> float | None:
-    """Five digits; nothing where a logarithmic axis has no place for it (its lower end for a bound below zero)."""
+    """Five digits; a bound below zero, where no measure goes, is drawn at the lower end of its axis."""
     if value is None or not math.isfinite(value):
         return None
-    if axis["scale"] == "log" and value <= 0:
+    if value < 0 or (axis["scale"] == "log" and value == 0):
         return float(axis["domain"][0])
     return float(f"{value:.5g}")

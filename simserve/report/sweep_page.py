@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from simserve.report.content import Section
+from simserve.report.headline import Badge
 from simserve.report.page import emphasised, render_template, write_html
 from simserve.report.study_content import (
     PointList,
@@ -18,10 +20,10 @@ from simserve.report.study_content import (
 )
 from simserve.report.study_measures import Measure, interval_of, interval_text, measure_of
 from simserve.report.study_words import study_badges
-from simserve.report.sweep_data import Document, Point, SweepData, columns
+from simserve.report.sweep_data import Document, Point, SweepData, backlog_words, columns
 from simserve.report.sweep_sections import sweep_sections
 from simserve.report.sweep_words import MAX_ROWS, best_table, curve_table, sweep_headline
-from simserve.report.words import dig, number, plural
+from simserve.report.words import dig, joined, number, plural
 
 _LISTED = (
     *("output_tokens_per_s", "requests_per_s", "goodput_rps", "ttft_s.mean", "ttft_s.p99", "tpot_s.mean", "tpot_s.p99"),
@@ -56,13 +58,13 @@ def sweep_content(data: SweepData, manifest: Mapping[str, Any]) -> StudyContent:
     return StudyContent(
         name=str(document["scenario"]),
         headline=sweep_headline(data),
-        badges=study_badges(document["step_times"], metrics),
+        badges=[*study_badges(document["step_times"], metrics), *_unanswered(document)],
         facts=_facts(document),
         styles=data.styles,
-        summary_intro=f"Per curve: the knee of {measure_of(data.metric).label}, from where the backlog grows, and the "
-        "most that is carried before (95 % intervals)."
+        summary_intro=f"Per curve: the knee of {measure_of(data.metric).label} and the loads it was looked for in, "
+        "from where the backlog grows, and the most that is carried before (95 % intervals)."
         if data.load
-        else "The settings with the most output tokens/s whose backlog does not grow (95 % intervals).",
+        else "The settings with the most output tokens/s, of those that keep up and answer (95 % intervals).",
         summary=curve_table(data) if data.load else best_table(data),
         sections=filled_sections([*sweep_sections(data), notes]),
         points=tuple(_lists(data)),
@@ -70,6 +72,22 @@ def sweep_content(data: SweepData, manifest: Mapping[str, Any]) -> StudyContent:
         "opens its run's report or shows the command that makes one.",
         made_with=manifest,
     )
+
+
+def _unanswered(document: Document) -> list[Badge]:
+    """Points that look well because they speak of the requests that were answered only."""
+    total = Counter(point["variant"] for point in document["points"])
+    found = Counter(point["variant"] for point in document["points"] if point["leaves_unanswered"])
+    if not found:
+        return []
+    who = joined([f"{num} of {plural(total[name], 'point')} of {name}" for name, num in found.items()])
+    return [
+        Badge(
+            "unanswered",
+            f"More than 1 % of the requests got no answer at {who}: latencies there are of the others, "
+            "and no such point is a best trade-off or lies before a knee.",
+        )
+    ]
 
 
 def _facts(document: Document) -> list[tuple[str, str]]:
@@ -119,7 +137,7 @@ def _lists(data: SweepData) -> Iterator[PointList]:
 def _row(data: SweepData, index: int, point: Point, measures: Sequence[Measure]) -> PointRow:
     load = number(data.load_of(point)) if data.load else ""
     grows = dig(point, "growth_p")
-    state = ("grows" if point["grows"] else "does not grow") + (f" (p {_chance(grows)})" if grows is not None else "")
+    state = backlog_words(point) + (f" (p {_chance(grows)})" if grows is not None else "")
     stopped = int(point["stopped_early"] or 0)
     if stopped:
         state += f", {plural(stopped, 'run')} stopped early"

@@ -11,6 +11,7 @@ from simserve.report.study_charts import against_load, dots_and_ranges, front, t
 from simserve.report.study_dims import KEYS, Dim
 from simserve.report.study_measures import FAMILIES, STATISTICS, Measure, interval_of, interval_text, measure_of
 from simserve.report.sweep_data import Point, SweepData
+from simserve.report.sweep_words import knee_text
 from simserve.report.words import joined, number, plural
 
 MAX_PANELS = 12
@@ -103,7 +104,7 @@ def _pareto(data: SweepData) -> Section:
     caption = (
         f"{plural(len(best), 'point')} of {len(data.drawn):,} {'is' if len(best) == 1 else 'are'} beaten by no other "
         f"in both output tokens/s and latency; they belong to {who}. The others are drawn faint, and hollow where "
-        "the backlog grows."
+        "the backlog grows or more than 1 % of the requests are unanswered."
     )
     table = _numbers(data, best, [measure_of(path) for path in dict.fromkeys((x_path, y_path, "ttft_s.p99"))])
     figure = Figure("pareto-front", "Throughput against latency", caption, spec, table, wide=True)
@@ -160,12 +161,12 @@ def _caption(data: SweepData, group: str) -> str:
     parts = []
     for curve in data.document["curves"]:
         if data.curve_group(curve) == group and data.load is not None:
-            knee = interval_text(curve["knee"], data.load) if curve["knee"] else "no knee in this range"
-            parts.append(f"{curve['variant']}: {'knee at ' if curve['knee'] else ''}{knee}")
+            parts.append(f"{curve['variant']}: knee {'at ' if curve['knee'] else ''}{knee_text(curve, data.load)}")
     label = data.load.label if data.load else ""
     found = f"Over {label}, {'; '.join(parts)}. " if parts else ""
     return (
-        f"{found}Points follow the load; bars are 95 % intervals, ◇ marks a knee, hollow points have a growing backlog."
+        f"{found}Points follow the load; bars are 95 % intervals, ◇ marks a knee, hollow points have a growing backlog "
+        "or leave more than 1 % of the requests unanswered."
     )
 
 

@@ -7,25 +7,26 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from simserve.report.figure import Table
-from simserve.report.study_measures import interval_of, interval_text, measure_of
+from simserve.report.study_measures import Measure, interval_of, interval_text, measure_of
 from simserve.report.study_words import ALL_EQUAL
-from simserve.report.sweep_data import Point, SweepData
+from simserve.report.sweep_data import Point, SweepData, is_steady
 from simserve.report.words import NOTHING, dig, grouped, joined, number, ratio, times
 
 THROUGHPUT = "output_tokens_per_s"
+NOT_TESTED = "not tested"
 MAX_ROWS = 60
 MAX_NAMED = 4
 _SAME = 0.01  # relative difference of throughput that a reader would call none
 
 
 def best_points(data: SweepData) -> dict[str, Point]:
-    """By variant, the point of the most output tokens/s among those whose backlog does not grow (among all of them
-    where each one's does), of equal ones that of the shortest answers; the variant that carries most comes first."""
+    """By variant, the point of the most output tokens/s among those that keep up and answer (among all of them
+    where none does), of equal ones that of the shortest answers; the variant that carries most comes first."""
     found: dict[str, Point] = {}
     for style in data.styles:
         mine = [point for point in data.document["points"] if point["variant"] == style.name]
         measured = [point for point in mine if _carried(point) is not None]
-        steady = [point for point in measured if not point["grows"]] or measured
+        steady = [point for point in measured if is_steady(point)] or measured
         if steady:
             found[style.name] = _best(steady)
     left, ordered = dict(found), {}
@@ -41,8 +42,10 @@ def sweep_headline(data: SweepData) -> str:
     if not best:
         return "No point of this sweep was measured."
     (name, point), *others = best.items()
-    if all(p["grows"] for p in data.document["points"]):
-        first = f"Every point of this sweep has a growing backlog; {name} still gives the most"
+    if not any(is_steady(p) for p in data.document["points"]):
+        all_grow = all(p["grows"] for p in data.document["points"])
+        why = "has a growing backlog" if all_grow else "has a growing backlog or leaves requests unanswered"
+        first = f"Every point of this sweep {why}; {name} still gives the most"
     else:
         first = f"{name} carries the most"
     first += f": {number(_carried(point))} output tokens/s{_where(data, point)}{_against_next(others, point)}."
@@ -73,17 +76,16 @@ def curve_table(data: SweepData) -> Table:
     rows = []
     for curve in data.document["curves"][:MAX_ROWS]:
         points = [data.document["points"][index] for index in curve["points"]]
-        steady = [p for p in points if not p["grows"] and _carried(p) is not None]
+        steady = [p for p in points if is_steady(p) and _carried(p) is not None]
         top = max(steady, key=lambda p: _carried(p) or 0.0, default=None)
         metrics = top["metrics"] if top else {}
-        knee = interval_text(curve["knee"], load) if load else NOTHING
-        from_ = dig(curve, "saturated_from")
+        knee = knee_text(curve, load) if load else NOTHING
         rows.append(
             (
                 curve["variant"],
                 *((data.curve_group(curve),) if many else ()),
                 knee,
-                number(from_) if from_ is not None else "nowhere in this range",
+                _grows_from(data, curve, "nowhere in this range"),
                 *(interval_text(interval_of(metrics, m.path), m) for m in (throughput, latency, first)),
             )
         )
@@ -109,19 +111,39 @@ def _breaks(data: SweepData) -> str:
         group = data.group_of(point)
         curve = next((c for c in _curves(data, name) if data.curve_group(c) == group), None)
         if curve is not None:
-            texts[name] = _break(curve)
+            texts[name] = _break(data, curve)
     left = len(data.styles) - MAX_NAMED
     more = f"; {left} other variants stand in the table" if left > 0 else ""
     return f"Over {data.load.label}, {grouped(texts)}{more}." if texts else ""
 
 
-def _break(curve: Mapping[str, Any]) -> str:
-    knee, grows = curve["knee"] or {}, dig(curve, "saturated_from")
+def _break(data: SweepData, curve: Mapping[str, Any]) -> str:
+    knee = curve["knee"] or {}
     value, low, high = (dig(knee, key) for key in ("value", "low", "high"))
     bounds = f" ({number(low)} to {number(high)})" if low is not None and high is not None else ""
     parts = [f"latency turns up at {number(value)}{bounds}"] if value is not None else []
-    parts.append(f"the backlog grows from {number(grows)}" if grows is not None else "the backlog grows nowhere")
+    found = _grows_from(data, curve, "nowhere")
+    if found == NOT_TESTED:
+        parts.append("whether the backlog grows is not tested")
+    else:
+        parts.append(f"the backlog grows {'' if found == 'nowhere' else 'from '}{found}")
     return joined(parts)
+
+
+def knee_text(curve: Mapping[str, Any], load: Measure) -> str:
+    """A knee with its interval and the loads that it was looked for in, or why there is none."""
+    if not curve["knee"]:
+        return "none in this range" if curve["saturation_reached"] else "none: saturation is not reached"
+    low, high = curve["knee"]["range"]
+    return f"{interval_text(curve['knee'], load)}, of {number(low)} to {number(high)}"
+
+
+def _grows_from(data: SweepData, curve: Mapping[str, Any], nowhere: str) -> str:
+    """The load from which a curve's backlog grows, ``nowhere``, or that it was not tested at some load."""
+    from_ = dig(curve, "saturated_from")
+    if from_ is not None:
+        return number(from_)
+    return nowhere if all(data.document["points"][i]["growth_tested"] for i in curve["points"]) else NOT_TESTED
 
 
 def _curves(data: SweepData, variant: str) -> Iterable[Mapping[str, Any]]:

@@ -19,8 +19,9 @@ from simserve.sweep.files import FILES, write_files
 from simserve.sweep.options import SweepOptions
 from simserve.sweep.plan import Plan, build_plan
 from simserve.sweep.reproduce import run_command
-from simserve.sweep.run_reports import chosen_settings, write_run_reports
+from simserve.sweep.run_reports import RUNS, check_runs, chosen_settings, write_run_reports
 from simserve.sweep.table import print_sweep
+from simserve.sweep.whole_runs import with_whole_runs
 from simserve.tasks.executors import executor_for, num_cpus
 from simserve.tasks.folder import StudyFolder, study_folder
 from simserve.tasks.runner import Runner
@@ -38,7 +39,8 @@ def run_sweep(options: SweepOptions) -> Path:
     with messages.status("checking every point"):
         plan = build_plan(options)
     folder = options.out or RESULTS / f"{plan.scenario.name}-sweep"
-    with study_folder(folder, KIND, FILES) as study:
+    with study_folder(folder, KIND, FILES, plan.scenario.name) as study:
+        check_runs(plan, study.path / RUNS, folder / RUNS)
         document = _simulated(plan, options, study, messages)
         head = manifest_head(KIND, plan.scenario, options.command, started, time.perf_counter() - began)
         with messages.status("drawing the page"):
@@ -62,11 +64,12 @@ def _simulated(plan: Plan, options: SweepOptions, study: StudyFolder, messages: 
     what = f"{len(plan.settings)} settings × {plan.config.replications}"
     with opened as executor, Runner(executor, study.store, messages) as runner:
         results = runner.run([*measured, *drawn], f"{what}, with noise of calibration" if drawn else what)
+        runs, draws = with_whole_runs(plan, runner, results[: len(measured)], results[len(measured) :])
     commands = [run_command(plan, i, options.scenario, options.overrides) for i in range(len(plan.settings))]
-    document = sweep_document(plan, results[: len(measured)], results[len(measured) :], commands)
+    document = sweep_document(plan, runs, draws, commands)
     workers = options.workers or num_cpus()
-    runs = study.path / "runs"
-    pages = write_run_reports(plan, chosen_settings(plan, document), commands, runs, workers, messages)
+    reports = study.path / RUNS
+    pages = write_run_reports(plan, chosen_settings(plan, document), commands, reports, workers, messages)
     for i, point in enumerate(document["points"]):
         point["report"] = pages.get(i // plan.num_variants)
     return document

@@ -16,6 +16,7 @@ from simserve.tasks.task import Measures
 
 KIND = "simserve sweep"
 SCHEMA_VERSION = 1
+MAX_UNANSWERED = 0.01  # of the requests; more, and who was answered stands for who was not
 THROUGHPUT = "output_tokens_per_s"
 
 Results = Sequence[Mapping[str, Measures]]
@@ -33,6 +34,7 @@ def sweep_document(plan: Plan, measured: Results, drawn: Results, commands: Sequ
         draws = [result[name] for result in drawn[i * n : (i + 1) * n]]
         points.append({"settings": plan.settings[i], "variant": name, **_point(runs, draws), "command": commands[i]})
     _mark_front(points, plan.config.metric)
+    curves = build_curves(plan, points, measured)
     return {
         "schema_version": SCHEMA_VERSION,
         "kind": KIND,
@@ -45,10 +47,10 @@ def sweep_document(plan: Plan, measured: Results, drawn: Results, commands: Sequ
         "warmup": plan.config.warmup,
         "metric": plan.config.metric,
         "confidence": CONFIDENCE,
-        "notes": sweep_notes(plan, points, bool(drawn)),
+        "notes": sweep_notes(plan, points, curves, bool(drawn)),
         "step_times": plan.step_times,
         "points": points,
-        "curves": build_curves(plan, points, measured),
+        "curves": curves,
     }
 
 
@@ -57,15 +59,17 @@ def _point(runs: Sequence[Measures], draws: Sequence[Measures]) -> dict[str, Any
     columns = _columns(runs)
     drawn = _columns(draws)
     metrics = {
-        name: interval(values, calibration_sd(values, drawn[name]) if name in drawn else 0.0)
+        name: interval(values, calibration_sd(values, drawn[name]), len(draws)) if name in drawn else interval(values)
         for name, values in columns.items()
     }
     test = pooled([BacklogTest.of(measures) for measures in runs])
     return {
         "metrics": metrics,
         "grows": test.grows,
-        "growth_p": test.p_value,
+        "growth_tested": test.is_tested,
+        "growth_p": test.p_value if test.is_tested else None,
         "stopped_early": sum(measures["backlog"]["stopped_early"] for measures in runs),
+        "leaves_unanswered": not test.grows and (metrics["unanswered_share"]["value"] or 0.0) > MAX_UNANSWERED,
         "pareto": False,
         "report": None,
     }
@@ -78,9 +82,12 @@ def _columns(runs: Sequence[Measures]) -> dict[str, list[float | None]]:
 
 
 def _mark_front(points: list[dict[str, Any]], metric: str) -> None:
-    """Points on the front of all settings and variants; a point whose backlog grows has no latency to speak of."""
+    """Points on the front of all settings and variants. A point whose backlog grows has no latency to speak of, and one
+    that leaves requests unanswered that of the others."""
     pairs = [
-        (None, None) if point["grows"] else tuple(point["metrics"][name]["value"] for name in (THROUGHPUT, metric))
+        (None, None)
+        if point["grows"] or point["leaves_unanswered"]
+        else tuple(point["metrics"][name]["value"] for name in (THROUGHPUT, metric))
         for point in points
     ]
     for point, is_on_front in zip(points, pareto_front(pairs), strict=True):

@@ -8,9 +8,11 @@ from typing import Any
 import pandas as pd
 
 from simserve.summary import to_json
+from simserve.sweep.run_reports import RUNS
 from simserve.tasks.folder import StudyFolder
 
-FILES = ("sweep.json", "points.parquet", "sweep.html", "manifest.json", "runs")
+VERDICTS = ("grows", "growth_tested", "growth_p", "stopped_early", "leaves_unanswered")
+FILES = ("sweep.json", "points.parquet", "sweep.html", "manifest.json", RUNS)
 
 
 def write_files(folder: StudyFolder, document: dict[str, Any], manifest: dict[str, Any]) -> None:
@@ -30,8 +32,9 @@ def points_frame(document: Mapping[str, Any]) -> pd.DataFrame:
     columns: dict[str, Any] = {
         axis["key"]: _column([point["settings"][axis["key"]] for point in points]) for axis in document["axes"]
     }
-    for name in ("variant", "grows", "growth_p", "stopped_early", "pareto", "report", "command"):
+    for name in ("variant", *VERDICTS, "pareto", "report", "command"):
         columns[name] = [point[name] for point in points]
+    columns["growth_p"] = pd.array(columns["growth_p"], dtype="Float64")
     for metric in points[0]["metrics"]:
         intervals = [point["metrics"][metric] for point in points]
         columns[metric] = pd.array([each["value"] for each in intervals], dtype="Float64")

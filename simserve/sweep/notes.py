@@ -7,18 +7,24 @@ from typing import Any
 
 from simserve.scenario import GeneratedWorkload
 from simserve.sweep.plan import Plan
+from simserve.tasks.backlog import MIN_REQUESTS as FEWEST
 from simserve.tasks.warmup import MIN_REQUESTS, SHARE
 
+MAX_NAMED = 5
 
-def sweep_notes(plan: Plan, points: Sequence[Mapping[str, Any]], has_draws: bool) -> list[str]:
+
+def sweep_notes(
+    plan: Plan, points: Sequence[Mapping[str, Any]], curves: Sequence[Mapping[str, Any]], has_draws: bool
+) -> list[str]:
     """How the points were measured, and what is odd about them."""
     notes = [_warmup(plan), _replications(plan, has_draws)]
     num_growing = sum(bool(point["grows"]) for point in points)
     if num_growing:
         notes.append(
-            f"the backlog of {num_growing} of {len(points)} points grows (t-test over batches of arrivals, p < 0.001): "
+            f"the backlog of {num_growing} of {len(points)} points grows (a test over batches of arrivals, p < 0.001): "
             "their latencies depend on how long one looks, and they are on no front and before no knee"
         )
+    notes += [*_untested(points), *_unanswered(points), *_knees(plan, curves)]
     num_stopped = sum(point["stopped_early"] for point in points)
     if num_stopped:
         were = "simulation was" if num_stopped == 1 else "simulations were"
@@ -30,6 +36,48 @@ def sweep_notes(plan: Plan, points: Sequence[Mapping[str, Any]], has_draws: bool
         if not entry["calibrated"]:
             notes.append(f"uncalibrated: the step times of {name} are {entry['name']}, estimated and not measured")
     return [*notes, *plan.notes]
+
+
+def _untested(points: Sequence[Mapping[str, Any]]) -> list[str]:
+    num = sum(not point["growth_tested"] for point in points)
+    why = f"a closed loop, clients who gave up or were turned away, all at once, or fewer than {FEWEST} requests"
+    return [f"whether the backlog of {num} of {len(points)} points grows is not tested: {why}"] if num else []
+
+
+def _unanswered(points: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The points whose latencies are those of the ones who stayed, by name."""
+    found = [point for point in points if point["leaves_unanswered"]]
+    if not found:
+        return []
+    names = "; ".join(_named(point) for point in found[:MAX_NAMED])
+    more = f"; and {len(found) - MAX_NAMED} more" if len(found) > MAX_NAMED else ""
+    return [
+        f"at {len(found)} of {len(points)} points more than 1 % of the requests got no answer ({names}{more}): their "
+        "latencies are of those that did, and they are on no front and before no knee"
+    ]
+
+
+def _named(point: Mapping[str, Any]) -> str:
+    settings = ", ".join(
+        f"{key.rpartition('.')[2]} {f'{value:.4g}' if isinstance(value, float) else value}"
+        for key, value in point["settings"].items()
+    )
+    share = point["metrics"]["unanswered_share"]["value"]
+    return f"{point['variant']}{' at ' if settings else ''}{settings}: {share:.0%}"
+
+
+def _knees(plan: Plan, curves: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Over which loads knees were looked for, and why some were not."""
+    notes = []
+    if any(curve["knee"] for curve in curves):
+        notes.append(
+            f"knees: Kneedle on {plan.config.metric} from the least load swept to the last before saturation; it moves "
+            "with that range, and simserve knee chooses its own"
+        )
+    num_short = sum(not curve["saturation_reached"] for curve in curves)
+    if num_short:
+        notes.append(f"{num_short} of {len(curves)} curves do not reach saturation and get no knee: sweep higher loads")
+    return notes
 
 
 def _warmup(plan: Plan) -> str:

@@ -8,9 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
+from simserve.errors import ScenarioError
 from simserve.manifest import resolved_scenario, step_time_entry
 from simserve.scenario import Scenario, parse_scenario
 from simserve.scenario.load import apply_overrides, as_mapping
+from simserve.scenario.messages import one_sentence
 from simserve.scenario.sweep_models import SweepConfig
 from simserve.scenario.yaml_file import read_yaml
 from simserve.simulate import prepare
@@ -80,7 +84,7 @@ def build_plan(options: SweepOptions) -> Plan:
     path = options.scenario
     data = apply_overrides(as_mapping(read_yaml(path), path.name), options.overrides)
     base = parse_scenario(data, path.name, path.parent)
-    config = (base.sweep or SweepConfig()).model_copy(update=options.chosen())
+    config = _config(base.sweep or SweepConfig(), options)
     check_metric(config.metric, f"{path.name}: sweep.metric")
     data = {key: value for key, value in data.items() if key != "sweep"}
     axes = build_axes(data, path.name, config.over, options.over)
@@ -104,6 +108,14 @@ def build_plan(options: SweepOptions) -> Plan:
         is_calibrated=any(entry["kind"] == "profile" for entries in step_times.values() for entry in entries),
         notes=(*flat_notes(data, axes), *notes, *_differ(step_times), *workload_notes),
     )
+
+
+def _config(of_the_file: SweepConfig, options: SweepOptions) -> SweepConfig:
+    """The file's block with what the command line says in its place, held to the same rules. Raises ScenarioError."""
+    try:
+        return SweepConfig.model_validate({**of_the_file.model_dump(), **options.chosen()})
+    except ValidationError as error:
+        raise ScenarioError(one_sentence(error, SweepConfig, "command line", ("sweep",))) from None
 
 
 def _checked(

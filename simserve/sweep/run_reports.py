@@ -6,8 +6,7 @@ import json
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import as_completed
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 from rich.console import Console
 
+from simserve.errors import OutputError
 from simserve.manifest import KIND, build_manifest
 from simserve.run_directory import OutputChoices, staged_folder, write_files
 from simserve.simulate import simulate
@@ -22,7 +22,9 @@ from simserve.sweep.plan import Plan
 from simserve.tasks.executors import executor_for
 from simserve.tasks.progress import task_bar
 from simserve.tasks.task import Task
+from simserve.tasks.window import in_window
 
+RUNS = "runs"
 MAX_REPORTS = 24  # of "some": as many settings all get one; more, and only the telling ones do
 
 
@@ -61,6 +63,14 @@ def _around(curve: Mapping[str, Any], settings: Sequence[int], loads: Sequence[A
     return found
 
 
+def check_runs(plan: Plan, folder: Path, shown: Path) -> None:
+    """Refuse a folder in which somebody else's run stands where this sweep may write one. Raises OutputError."""
+    for name in (f"{i:04d}" for i in range(len(plan.settings)) if plan.config.reports != "none"):
+        if (folder / name).exists() and not _is_of_a_sweep(folder / name):
+            rule = "must be a run that a sweep wrote, or not there (it is something else); choose another --out"
+            raise OutputError(f"{shown / name}: {rule}")
+
+
 def write_run_reports(
     plan: Plan, settings: Sequence[int], commands: Sequence[str], folder: Path, num_workers: int, console: Console
 ) -> dict[int, str]:
@@ -77,14 +87,9 @@ def write_run_reports(
         with (
             executor_for(min(num_workers, len(todo))) as executor,
             task_bar(console, "reports of points", len(jobs), len(jobs) - len(todo)) as advance,
+            closing(in_window(executor, write_run, {job.folder: (job,) for job in todo})) as written,
         ):
-            futures = []
-            for job in todo:
-                futures.append(executor.submit(write_run, job))
-                if futures[-1].done():
-                    futures[-1].result()
-            for future in as_completed(futures):
-                future.result()
+            for _ in written:
                 advance()
     return {i: f"{folder.name}/{name}/report.html" for i, name in names.items()}
 
@@ -107,17 +112,19 @@ def _is_written(job: RunJob) -> bool:
 
 
 def _remove_others(folder: Path, names: set[str]) -> None:
-    """Runs of settings that no longer are; whatever else lies there stays."""
+    """Runs that a sweep wrote of settings that no longer are; whatever else lies there stays."""
     for entry in folder.iterdir() if folder.is_dir() else ():
         is_partial = entry.name.startswith(".") and entry.name.endswith(".partial")
-        if is_partial or (entry.name not in names and _is_run(entry)):
+        if is_partial or (entry.name not in names and _is_of_a_sweep(entry)):
             shutil.rmtree(entry, ignore_errors=True)
     if not names:
         with suppress(OSError):
             folder.rmdir()
 
 
-def _is_run(folder: Path) -> bool:
+def _is_of_a_sweep(folder: Path) -> bool:
+    """A run whose manifest names the point of a sweep; a user's own run has none."""
     with suppress(OSError, ValueError, AttributeError):
-        return bool(json.loads((folder / "manifest.json").read_text(encoding="utf-8")).get("kind") == KIND)
+        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+        return manifest.get("kind") == KIND and "point_key" in manifest
     return False

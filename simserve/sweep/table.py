@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich import box
@@ -49,7 +49,7 @@ def _curves(document: Mapping[str, Any]) -> Table:
         table.add_row(
             Text(curve["variant"]),
             *(Text(_value(curve["settings"][key])) for key in others),
-            _number(curve["saturated_from"]),
+            _from(curve, points),
             _interval(curve["knee"]) if curve["knee"] else "–",
             _interval(best),
             str(sum(point["pareto"] for point in points)),
@@ -60,17 +60,32 @@ def _curves(document: Mapping[str, Any]) -> Table:
 def _points(document: Mapping[str, Any]) -> Table:
     keys = [axis["key"] for axis in document["axes"]]
     table = _table(document, keys)
-    for name in ("output tokens/s", f"{document['metric']}", "on the front"):
+    for name in ("output tokens/s", f"{document['metric']}", "backlog", "unanswered", "on the front"):
         table.add_column(name, justify="right")
     for point in document["points"][:MAX_ROWS]:
         table.add_row(
             Text(point["variant"]),
             *(Text(_value(point["settings"][key])) for key in keys),
             _interval(point["metrics"][THROUGHPUT]),
-            "grows" if point["grows"] else _interval(point["metrics"][document["metric"]]),
+            "–" if point["grows"] else _interval(point["metrics"][document["metric"]]),
+            _backlog(point),
+            f"{point['metrics']['unanswered_share']['value'] or 0:.0%}" if point["leaves_unanswered"] else "",
             "yes" if point["pareto"] else "",
         )
     return _with_rest(table, len(document["points"]))
+
+
+def _from(curve: Mapping[str, Any], points: Sequence[Mapping[str, Any]]) -> str:
+    """The load from which the backlog grows."""
+    if curve["saturated_from"] is None and not all(point["growth_tested"] for point in points):
+        return "not tested"
+    return _number(curve["saturated_from"])
+
+
+def _backlog(point: Mapping[str, Any]) -> str:
+    if not point["growth_tested"]:
+        return "not tested"
+    return "grows" if point["grows"] else "does not grow"
 
 
 def _with_rest(table: Table, num_rows: int) -> Table:
