@@ -23,7 +23,7 @@ def test_the_settled_load_is_one_whose_runs_are_long_enough(num_requests, can_gr
     """Between 0.9 and 0.98 of saturation, and no nearer than the longest runs can tell."""
     lengths = Lengths(num_requests, can_grow, 10.0)
     share = lengths.settled_load / 10.0
-    assert FARTHEST <= share + 1e-9 and share - 1e-9 <= NEAREST
+    assert share + 1e-9 >= FARTHEST and share - 1e-9 <= NEAREST
     if share > FARTHEST + 1e-9:
         assert lengths.longest * num_requests >= RELAXATIONS / (1 - share) ** 2 * (1 - 1e-6)
 

@@ -4,10 +4,14 @@ import json
 import math
 
 import pytest
+from rich.console import Console
 
 from simserve.knee.batch import batch_knee_of
 from simserve.knee.find import find_knees
 from simserve.knee.points import curve_point, flat
+from simserve.knee.saturation import StudyError
+from simserve.knee.table import print_knees
+from simserve.report import render_knee
 from simserve.scenario import parse_scenario
 from tests.scenario_builders import small
 from tests.study_builders import FakeRunner, measures, study
@@ -85,6 +89,27 @@ def test_tests_that_do_not_bear_the_estimate_out_are_said():
     document, _ = find()
     assert sum("not seen to grow at 1.05 times" in note for note in document["notes"]) == 1
     assert any("5% to 95% of the saturation load" in note for note in document["notes"])
+
+
+def test_a_variant_that_cannot_saturate_leaves_the_others_their_knees(tmp_path):
+    """Too few requests for its slots: null, with the reason in a note, and the page and the table are made all the
+    same. Where no variant has an answer, it is an error."""
+
+    def of(load, replication, task):
+        return measures(1.0) if task.variants == ("bad",) else mm1(load, replication, task)
+
+    document, _ = find(of, variants={"bad": {}, "good": {"engine": {"max_num_seqs": 2}}})
+    bad, good = document["variants"]["bad"], document["variants"]["good"]
+    assert bad["saturation"]["value"] is None and bad["knee"]["value"] is None and "requests" in bad["reason"]
+    assert good["saturation"]["value"] == pytest.approx(MU, rel=1e-3)
+    assert any("no saturation rate: bad" in note for note in document["notes"])
+    console = Console(record=True, width=200)
+    print_knees(document, console)
+    assert "good" in console.export_text()
+    render_knee(document, {"command": "", "simserve_version": "1"}, tmp_path / "knee.html")
+    assert "good" in (tmp_path / "knee.html").read_text()
+    with pytest.raises(StudyError, match="must have enough requests"):
+        find(lambda *_: measures(1.0))
 
 
 def test_a_closed_loop_has_its_knee_where_the_slots_are_full():

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from simserve.knee.find import saturation_of
 from simserve.knee.plateau import closed_loop_saturation
 from simserve.knee.probe import Probe
 from simserve.knee.saturation import StudyError, open_loop_saturation
@@ -128,6 +129,31 @@ def test_static_groups_of_constant_lengths_saturate_at_slots_over_group_time(tmp
         (name,) = found.variants
         saturation = open_loop_saturation(Probe(found, name, runner), 4)
     assert saturation.load == pytest.approx(4 / variant.summary["makespan_s"], rel=1e-6)
+
+
+def bounded(load, replication, task):
+    """Answers 9, 10 or 11 requests/s at most, by replication; whoever is too many is turned away and nobody waits long
+    enough to call it a backlog. Much too many waste a tenth of the work."""
+    most = 9.0 + replication
+    return measures(1.0, requests_per_s=5.0 if load is None else min(load, most) * (0.9 if load > 3 * most else 1.0))
+
+
+@pytest.mark.parametrize("changes", [{"engine__max_queued_requests": 2}, {"workload__clients": {"timeout_s": 9.0}}])
+def test_a_bounded_line_saturates_at_its_plateau(changes):
+    """A queue limit, or clients who give up: the largest throughput of any load, with a t-interval, no growth tests,
+    and in words why."""
+    saturation, note = saturation_of(probe_of(bounded, **changes), 3)
+    half_width = t_quantile(2) / 3**0.5
+    assert saturation.load == pytest.approx(10.0) and saturation.checks == ()
+    assert saturation.interval["low"] == pytest.approx(10 - half_width)
+    assert "waiting line is bounded" in note and "does not raise" in note
+
+
+def test_a_bounded_line_that_answers_nobody_is_a_sentence():
+    """There is no rate to begin with."""
+    probe = probe_of(lambda *_: measures(None, requests_per_s=0.0), engine__max_queued_requests=2)
+    with pytest.raises(StudyError, match="nobody is answered"):
+        saturation_of(probe, 2)
 
 
 def clients_of(of, num_requests=4000):

@@ -68,18 +68,22 @@ def bounded_saturation(probe: Probe, replications: int) -> tuple[Saturation, str
     answered = math.fsum(run["backlogged_rps"] or run["requests_per_s"] or 0.0 for run in first) / len(first)
     if answered <= 0:
         raise StudyError(printable(f"{probe.variant}: nobody is answered when all come at once; allow a longer queue"))
+    loads: list[float] = []
     columns: list[list[float]] = []
     while len(columns) < 3 or (not _flat(columns) and len(columns) < MAX_DOUBLINGS):
         load = probe.study.axis.snap(answered / base_rps * 2.0 ** (len(columns) - 1))
         (runs,) = probe.grid([load], replications, f"throughput at {load:.4g} {probe.study.axis.unit}")
+        loads.append(load)
         columns.append([(run["requests_per_s"] or 0.0) / base_rps for run in runs])
     highest = max(columns, key=math.fsum)
-    spread = calibration_spread(probe, None, replications)
+    spread = calibration_spread(probe, loads[columns.index(highest)], replications)
     note = (
         f"{probe.variant}: its waiting line is bounded (a queue limit, or clients who give up), so no backlog grows; "
         "the saturation rate is the throughput that more load does not raise"
     )
-    return Saturation(widened(interval(highest), spread), spread=spread), note
+    found = widened(interval(highest), spread)
+    low = found["low"]
+    return Saturation({**found, "low": None if low is None else max(0.0, low)}, spread=spread), note
 
 
 def most_clients(num_requests: int) -> int:
