@@ -177,8 +177,12 @@ def test_a_profile_s_calibration_is_drawn_and_shown(home, tmp_path):
     assert any("±" in line for line in done.stdout.splitlines() if "E2E, mean" in line)
 
 
-def test_a_profile_made_first_is_what_the_simulation_uses(home, tmp_path):
-    """Calibrated before and apart from the runs; the profile stays beside the folder, under its name."""
+@pytest.mark.parametrize(
+    "its_own", ["variants={only: {}}", "variants={only: {step_time: {roofline: laptop-cpu, dtype: fp32}}}"]
+)
+def test_a_profile_made_first_is_what_the_simulation_uses(home, tmp_path, its_own):
+    """Calibrated before and apart from the runs, whatever step times the variant names itself; the profile stays beside
+    the folder, under its name."""
     shipped = files("simserve.step_time") / "profiles" / "25m-cpu-fp32.json"
     asked = []
 
@@ -188,7 +192,7 @@ def test_a_profile_made_first_is_what_the_simulation_uses(home, tmp_path):
 
     options = ValidateOptions(
         home / "served.yaml",
-        ("model=25m",),
+        ("model=25m", its_own),
         measured=(home / "own.csv",),
         calibrate=calibrate,
         out=tmp_path / "out",

@@ -276,8 +276,11 @@ def _calibrated(
     messages.print(Text("calibrating, before and apart from the runs"))
     path = folder.with_name(f"{folder.name}-profile.json")
     options.calibrate(scenario.resolve_variants()[variant], path, messages)
-    on_it = f"step_time={json.dumps({'profile': str(path.absolute())})}"
-    return load_scenario(options.scenario, (*options.overrides, on_it))
+    made = json.dumps({"profile": str(path.absolute())})
+    keys = ["step_time"]
+    if "step_time" in scenario.variants.get(variant, {}):  # which would lay its own over it
+        keys.append(f"variants.{variant}.step_time")
+    return load_scenario(options.scenario, (*options.overrides, *(f"{key}={made}" for key in keys)))
 
 
 def _digest(path: Path) -> str | None:
