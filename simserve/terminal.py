@@ -60,6 +60,8 @@ ROWS = (
     Row("tokens for nobody", "abandoned_tokens", "count", only_if_any=True),
     Row("cache used, mean", "kv_cache.mean_used", "share"),
     Row("cache used, peak", "kv_cache.peak_used", "share"),
+    Row("prefix hits, of looked-up tokens", "kv_cache.prefix_hit_rate", "share", only_if_any=True),
+    Row("evicted prefix blocks", "kv_cache.prefix_evictions", "count", only_if_any=True),
     Row("  reserved, unused", "kv_cache.mean_reserved_unused", "share", only_if_any=True),
     Row("  internal waste", "kv_cache.mean_internal_fragmentation", "share", only_if_any=True),
     Row("  external waste", "kv_cache.mean_external_fragmentation", "share", only_if_any=True),
