@@ -52,7 +52,6 @@ def search_capacities(study: Study, runner: Runner, asked: Asked, search: Search
     wrong.
     """
     optuna_study = _open(study, asked, search)
-    notes: list[str] = []
     while len(_completed(optuna_study)) < search.num_trials:
         trial = _untried(optuna_study, study, search.axes)
         if trial is None:
@@ -60,11 +59,12 @@ def search_capacities(study: Study, runner: Runner, asked: Asked, search: Search
         variant, settings = _suggested(trial, study, search.axes)
         changed = study.with_settings(settings)
         row, found = capacity_row(Probe(changed, variant, runner), settings, asked)
-        notes += found
         trial.set_user_attr("row", json.dumps(row))
+        trial.set_user_attr("notes", json.dumps(found))
         optuna_study.tell(trial, _score(row))
     completed = _completed(optuna_study)[: search.num_trials]
     rows = [json.loads(trial.user_attrs["row"]) for trial in completed]
+    notes = [note for trial in completed for note in json.loads(trial.user_attrs["notes"])]
     notes.append(f"{len(rows)} settings tried of a search by optuna's TPE")
     if len(rows) < search.num_trials:
         notes.append(f"--search {search.num_trials}: no further settings were found that had not been tried")
