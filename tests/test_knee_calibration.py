@@ -71,7 +71,7 @@ def test_knee_and_capacity_hold_it_too_and_it_is_said():
     (row,) = document["variants"].values()
     half = 0.02 * t.ppf(0.975, 4)  # four draws
     assert (row["knee"]["high"] - row["knee"]["low"]) / 2 == pytest.approx(half * row["knee"]["value"], rel=0.01)
-    assert any("another calibration" in note and "±3.9%" in note for note in document["notes"])
+    assert any("another calibration" in note and "2.0%" in note for note in document["notes"])
     asked = Asked((parse_slo("ttft_p99=2s"),), Question(), Effort())
     answer = find_capacities(study(**MEASURED), FakeRunner(drawn_slower_or_faster), asked, [{}])
     (found,) = answer["rows"]

@@ -17,7 +17,6 @@ from simserve.knee.probe import Probe
 from simserve.knee.saturation import Saturation, StudyError, open_loop_saturation
 from simserve.knee.step_times import step_time_of
 from simserve.knee.study import Study
-from simserve.tasks.intervals import NORMAL_QUANTILE
 from simserve.tasks.runner import Runner
 
 KIND = "simserve knee"
@@ -63,8 +62,8 @@ def find_knees(study: Study, runner: Runner, metric: str, replications: int, num
 
 def calibration_notes(spreads: Mapping[str, float]) -> list[str]:
     """What of the intervals is noise of calibration, by variant."""
-    parts = [f"{name} ±{NORMAL_QUANTILE * spread:.1%}" for name, spread in spreads.items() if spread > 0]
-    said = f"intervals hold what another calibration might give, however many replications: {', '.join(parts)}"
+    parts = [f"{name} {spread:.1%}" for name, spread in spreads.items() if spread > 0]
+    said = f"intervals hold what another calibration might give, a standard deviation of: {', '.join(parts)}"
     return [said] if parts else []
 
 

@@ -30,7 +30,8 @@ def curve_point(load: float, runs: Sequence[Measures]) -> dict[str, Any]:
     rows = [flat(run) for run in runs]
     metrics: dict[str, Interval] = {name: interval([row.get(name) for row in rows]) for name in rows[0]}
     test = pooled_backlog(runs)
-    return {"load": load, "metrics": metrics, "grows": test.grows, "growth_p": test.p_value}
+    p_value = test.p_value if test.is_tested else None
+    return {"load": load, "metrics": metrics, "grows": test.grows, "growth_p": p_value}
 
 
 def latencies_of(grid: Iterable[Sequence[Measures]], metric: str) -> list[list[float | None]]:

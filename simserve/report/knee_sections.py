@@ -94,7 +94,8 @@ def _numbers(data: KneeData, name: str) -> Table:
         (
             number(point["load"]),
             *(interval_text(interval_of(point["metrics"], measure.path), measure) for measure in measures),
-            ("grows" if point["grows"] else "does not grow") + f" (p {_p(point['growth_p'])})",
+            _backlog(point["grows"], point["growth_p"])
+            + ("" if point["growth_p"] is None else f" (p {_p(point['growth_p'])})"),
         )
         for point in data.variants[name]["curve"]
     )
@@ -107,14 +108,21 @@ def _tests(data: KneeData) -> Section:
             name,
             share(check["at"]),
             number(check["load"]),
-            "grows" if check["grows"] else "does not grow",
-            _p(check["p_value"]),
+            _backlog(check["grows"], check["p_value"]),
+            "–" if check["p_value"] is None else _p(check["p_value"]),
         )
         for name, variant in data.variants.items()
         for check in (variant["saturation"] or {}).get("checks") or ()
     ]
     head = ("variant", "of the saturation rate", data.load.label, "backlog", "p")
     return Section("tests", "Growth tests", _INTRO["tests"], table=Table(head, tuple(rows)) if rows else None)
+
+
+def _backlog(grows: bool, p_value: float | None) -> str:
+    """What a growth test said; a line that bounds itself, or too few requests, cannot be tested."""
+    if p_value is None:
+        return "not tested"
+    return "grows" if grows else "does not grow"
 
 
 def _batches(data: KneeData) -> Section:

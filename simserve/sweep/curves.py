@@ -85,5 +85,5 @@ def _knee(
             measures = measured[setting * n + r][plan.names[setting][variant]]
             row.append(metric_value(measures, plan.config.metric))
         latencies.append(row)
-    found = curve_knee(loads, latencies)
+    found = curve_knee(loads, latencies, has_corner=plan.load_axis == "workload.concurrency")
     return {**found, "range": [loads[0], loads[-1]]} if found["value"] is not None else None

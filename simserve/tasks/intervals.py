@@ -10,7 +10,6 @@ from typing import TypedDict
 import numpy as np
 
 CONFIDENCE = 0.95
-NORMAL_QUANTILE = 1.96
 
 
 class Interval(TypedDict):
