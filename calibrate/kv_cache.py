@@ -27,7 +27,7 @@ class Caches(Protocol):
         """A transformers cache of ``batch_size`` rows holding ``num_context_tokens`` each."""
 
 
-class InPlaceLayer(_TRANSFORMERS.DynamicLayer):  # type: ignore[misc]  # a class of an Any module
+class InPlaceLayer(_TRANSFORMERS.DynamicLayer):  # type: ignore[misc]  # transformers is an optional extra that mypy reads as Any
     """One layer's keys and values in memory that stays: new ones are written behind the old ones."""
 
     def __init__(self, keys: torch.Tensor, values: torch.Tensor) -> None:

@@ -38,7 +38,7 @@ class Part(NamedTuple):
         return self.num_seqs * (self.num_context_tokens + self.num_new_tokens)
 
 
-class PackedLayer(_CACHES.DynamicLayer):  # type: ignore[misc]  # a class of an Any module
+class PackedLayer(_CACHES.DynamicLayer):  # type: ignore[misc]  # transformers is an optional extra that mypy reads as Any
     """One layer's keys and values, cut into the parts of a step."""
 
     def __init__(self, keys: torch.Tensor, values: torch.Tensor) -> None:

@@ -217,7 +217,11 @@ def test_the_command_takes_a_database_or_files(tmp_path, monkeypatch):
     assert done.exit_code == 2 and "must be given files alone" in done.stderr
 
 
-@pytest.mark.skipif(REAL is None, reason="AIConfigurator is not here; SIMSERVE_AICONFIGURATOR_PYTHON names a Python")
+@pytest.mark.skipif(
+    REAL is None,  # its dependencies are not those of `make test`, which therefore leaves it out
+    reason="reads AIConfigurator's database: pip install '.[aiconfigurator]', or name by "
+    "SIMSERVE_AICONFIGURATOR_PYTHON a Python that has it",
+)
 @pytest.mark.parametrize("backend", ["trtllm", "vllm"])
 def test_real_steps_keep_to_what_the_chip_can_do(backend):
     """No step needs more FLOP/s or bytes/s than the H200's datasheet, a decode of one sequence reads the weights at

@@ -157,7 +157,7 @@ def test_a_scenario_switches_it(folder: Path, tmp_path: Path) -> None:
     refused in one sentence."""
     batch = Batch((), 2, 2 * 20, max_decode_context=110)
 
-    def of(where: Path, **more: bool) -> float:
+    def of(where: Path, **more: object) -> float:
         config = {"operators": str(where), **more}
         parts = assemble.assemble(parse_scenario(small(model="tiny", step_time=config), "s.yaml", tmp_path))
         return parts.step_time.ramp(batch, 0).first_s
@@ -168,4 +168,4 @@ def test_a_scenario_switches_it(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"step_time.unequal_contexts: must be .* has no skew.csv \(got true\)"):
         of(bare, unequal_contexts=True)
     with pytest.raises(InputError, match=r"step_time.unequal_contexts: "):
-        of(bare, unequal_contexts="perhaps")  # type: ignore[arg-type]
+        of(bare, unequal_contexts="perhaps")

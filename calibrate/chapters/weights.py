@@ -13,7 +13,7 @@ from torch import nn
 from calibrate.chapters.steps import cached_step
 from calibrate.chapters.timing import Case, Watch
 from calibrate.model import ModelSource, build_model
-from simserve.step_time.chapters_schema import WeightsRow, WeightsTable
+from simserve.step_time.chapters_schema import WeightsName, WeightsRow, WeightsTable
 
 GROUPS = (128, 64, 32)  # weights that share a scale, in the order of preference
 _METHODS = {
@@ -57,7 +57,7 @@ def measure_weights(source: ModelSource, device: str, attn: str, watch: Watch, s
     cannot run here has a row that says why, and no figure."""
     context, tokens = shape
     base = build_model(source, device, "fp32", attn, watch.seed)
-    makers: dict[str, Callable[[Model], Model]] = {
+    makers: dict[WeightsName, Callable[[Model], Model]] = {
         "fp32": lambda model: model,
         "bf16": lambda model: copy.deepcopy(model).to(torch.bfloat16),
         "int8": lambda model: _int8(model, device),
@@ -70,9 +70,11 @@ def measure_weights(source: ModelSource, device: str, attn: str, watch: Watch, s
         try:
             models[name] = make(base)
             steps = {"decode": (1, 1, context), "prefill": (1, tokens, 0)}
-            tried = {(name, step): cached_step(models[name], source.spec, at) for step, at in steps.items()}
+            tried: dict[tuple[str, str], Case] = {
+                (name, step): cached_step(models[name], source.spec, at) for step, at in steps.items()
+            }
             watch.time(tried[name, "decode"])  # a kernel that is missing says so here
-        except (RuntimeError, ValueError, NotImplementedError, ImportError) as error:
+        except (RuntimeError, ValueError, ImportError) as error:  # torch's NotImplementedError is a RuntimeError
             models.pop(name, None)
             refused[name] = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
         else:
@@ -80,7 +82,7 @@ def measure_weights(source: ModelSource, device: str, attn: str, watch: Watch, s
     timed = watch.time_all(cases)
     rows = [
         WeightsRow(
-            name=name,  # type: ignore[arg-type]  # the keys above are the literals of the field
+            name=name,
             method=_METHODS[name],
             weight_bytes=weight_bytes(models[name]) if name in models else None,
             decode=timed.get((name, "decode")),

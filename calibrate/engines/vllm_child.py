@@ -44,7 +44,7 @@ except Exception as problem:  # an ImportError, or whatever a broken installatio
     sys.exit(3)
 
 
-class DeclaredContext(KVConnectorBase_V1):  # type: ignore[misc]  # a class of an Any module
+class DeclaredContext(KVConnectorBase_V1):  # type: ignore[misc]  # vLLM lives in another environment: Any to mypy
     """Says that as many tokens of a new prompt are cached as its request id declares (``s7c1024`` declares 1,024)."""
 
     def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int, bool]:

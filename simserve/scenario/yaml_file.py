@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -54,10 +54,13 @@ def parse_yaml(text: str, where: str) -> object:
         raise ScenarioError(printable(f"{where}: holds a value that cannot be read ({str(error)[:80]})")) from None
 
 
-_BASE_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C one is faster, where it was built
+if TYPE_CHECKING:
+    _BaseLoader = yaml.SafeLoader
+else:
+    _BaseLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C one is faster, where it was built
 
 
-class _Loader(_BASE_LOADER):  # type: ignore[misc]  # which of the two is known at run time only
+class _Loader(_BaseLoader):
     """The safe loader, except that a key may stand in a mapping once, and must be text."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
@@ -81,7 +84,7 @@ def _check_size(text: str, where: str) -> None:
     sizes: dict[str | None, int | None] = {}  # nodes that each anchor stands for, None while it is still open
     open_nodes: list[tuple[str | None, int]] = []  # anchor, and total before it, of each collection around
     total = 0
-    for event in yaml.parse(text, _BASE_LOADER):
+    for event in yaml.parse(text, _BaseLoader):
         line = event.start_mark.line + 1 if event.start_mark else 0
         if isinstance(event, yaml.CollectionEndEvent):
             anchor, start = open_nodes.pop()

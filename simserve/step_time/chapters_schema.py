@@ -113,11 +113,14 @@ class Residents(_Strict):
     num_bytes: Positive
 
 
+WeightsName = Literal["fp32", "bf16", "int8", "int4"]
+
+
 class WeightsRow(_Strict):
     """The same model with its linear layers in ``name``: bytes of all weights as they lie in memory, and steps.
     ``refused`` says why it does not run on this device; then there are no figures."""
 
-    name: Literal["fp32", "bf16", "int8", "int4"]
+    name: WeightsName
     method: str
     weight_bytes: Positive | None = None
     decode: Timed | None = None
