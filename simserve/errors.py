@@ -6,6 +6,7 @@ SimserveError
 │   ├── TraceError        a trace file
 │   ├── ProfileError      a step-time profile
 │   ├── ModelError        a model name or config.json
+│   ├── FootprintError    a weight scheme, a memory size, or weights that no memory holds
 │   ├── RunError          a folder that should hold a finished run
 │   └── OutputError       a place that cannot be written
 └── SchedulerStalled      a policy left work undone with nothing running: a defect of the policy, never of the input
@@ -37,6 +38,10 @@ class ProfileError(InputError):
 
 class ModelError(InputError):
     """A model name is unknown, or its configuration lacks a dimension."""
+
+
+class FootprintError(InputError):
+    """A weight scheme or a memory size is unknown or impossible, or the weights leave no room for a token."""
 
 
 class RunError(InputError):

@@ -23,6 +23,7 @@ MAY_IMPORT = {
     "request": set(),
     "model_catalogue": set(),
     "model_spec": {"model_catalogue"},
+    "memory": {"model_spec", "step_time"},
     "kv_cache": {"request"},
     "scheduling": {"request", "kv_cache"},
     "scenario": {"request"},
