@@ -99,7 +99,8 @@ class Provenance(Strict):
     ``origin`` says what a step is: a bare ``forward`` of the model, a step of a whole ``engine`` (its host work
     included), what a ``server`` showed to its clients, or a measurement ``imported`` from elsewhere. ``source`` names
     the engine and version, the server, or the publication and licence of imported figures. With ``graphs`` the decode
-    steps were replayed as CUDA graphs.
+    steps were replayed as CUDA graphs. ``weights`` says whose they are; ``weight_scheme`` how wide the linear layers
+    really were (``int8``, ``int4``, …, as ``simserve memory --weights`` calls them), null where they were in ``dtype``.
     """
 
     origin: Literal["forward", "engine", "server", "imported"] = "forward"
@@ -108,6 +109,7 @@ class Provenance(Strict):
     dimensions: ModelDimensions
     config_hash: str
     weights: Literal["random", "trained"] | None
+    weight_scheme: str | None = None
     device: Literal["cpu", "cuda", "unknown"]
     device_name: str
     tensor_parallel: Positive = 1
@@ -129,6 +131,7 @@ class Provenance(Strict):
     notes: tuple[str, ...] = ()
     graphs: bool = False
     gpu_clocks: GpuClocks | None = None
+    weight_scheme: str | None = None
 
 
 class Sample(Strict):
