@@ -27,7 +27,7 @@ MAY_IMPORT = {
     "kv_cache": {"request"},
     "scheduling": {"request", "kv_cache"},
     "scenario": {"request"},
-    "step_time": {"request", "model_spec"},
+    "step_time": {"request", "model_spec", "memory"},
     "clients": {"request"},
     "workload": {"request", "clients", "scenario"},
     "records": {"request"},

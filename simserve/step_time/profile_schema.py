@@ -109,7 +109,6 @@ class Provenance(Strict):
     dimensions: ModelDimensions
     config_hash: str
     weights: Literal["random", "trained"] | None
-    weight_scheme: str | None = None
     device: Literal["cpu", "cuda", "unknown"]
     device_name: str
     tensor_parallel: Positive = 1
