@@ -12,7 +12,15 @@ from simserve.engine import EngineOptions
 from simserve.kv_cache import Allocator, ContiguousAllocator, PagedAllocator, PrefixCachingAllocator, SwapSpace
 from simserve.records import Records
 from simserve.request import RequestTable
-from simserve.scheduling import ChunkedScheduler, ContinuousScheduler, Limits, Pool, Scheduler, StaticScheduler
+from simserve.scheduling import (
+    ChunkedScheduler,
+    ContinuousScheduler,
+    Limits,
+    Pool,
+    Scheduler,
+    StaticScheduler,
+    TransformersScheduler,
+)
 from simserve.step_time.stretch import NS_PER_S, StepTime
 from tests.reference_types import Settings
 from tests.step_times import ConstantStepTime
@@ -56,6 +64,8 @@ def build_scheduler(s: Settings, allocator: Allocator | None = None) -> Schedule
     pool = Pool(limits, allocator or build_allocator(s), s.queue_order)
     if s.policy == "static":
         return StaticScheduler(pool, None if s.max_wait_s is None else round(NS_PER_S * s.max_wait_s))
+    if s.policy == "transformers":
+        return TransformersScheduler(pool, s.safety_margin)
     return ContinuousScheduler(pool) if s.policy == "continuous" else ChunkedScheduler(pool)
 
 

@@ -7,9 +7,8 @@ from tests.reference_types import Plan, Seq
 
 
 class TransformersReference(Reference):
-    """Scheduler ``fifo`` of transformers 5.24. The settings say ``chunked``, without watermark and swap."""
+    """Scheduler ``fifo`` of transformers 5.24, over a paged cache without watermark and swap."""
 
-    safety_margin = 0.15
     is_closed = False  # a reset closes the queue until somebody finishes
 
     def schedule(self) -> Plan | None:
@@ -27,7 +26,7 @@ class TransformersReference(Reference):
 
     def pick(self, admitted: list[Seq]) -> tuple[list[tuple[Seq, int]], list[tuple[Seq, int]]]:
         """Who computes how many tokens in the next step; and who runs and found no room, with what it needed it for."""
-        keeps_margin = self.paged.free / self.paged.usable >= self.safety_margin
+        keeps_margin = self.paged.free / self.paged.usable >= self.s.safety_margin
         budget, slots = self.s.max_num_batched_tokens, self.s.max_num_seqs
         work: list[tuple[Seq, int]] = []
         starved: list[tuple[Seq, int]] = []

@@ -15,7 +15,7 @@ NEVER = -1
 class Settings:
     """What the engine is told, tokens and blocks; the names are those of a scenario's ``engine`` section."""
 
-    policy: Literal["static", "continuous", "chunked"]
+    policy: Literal["static", "continuous", "chunked", "transformers"]
     allocator: Literal["paged", "contiguous"]
     max_num_seqs: int
     max_num_batched_tokens: int
@@ -33,6 +33,7 @@ class Settings:
     prefix_caching: bool = False
     nameless_first: bool = False  # of the free blocks those that nobody could hit are taken before all others
     reserve: Literal["max_model_len", "max_tokens", "oracle"] = "max_tokens"  # contiguous
+    safety_margin: float = 0.15  # transformers: the share of free blocks below which no prefill joins others
     max_queued_requests: int | None = None
     retry_after_ns: int = 0
 
@@ -70,7 +71,8 @@ class Settings:
                 return "cache"
             if self.policy == "continuous":  # all but the last token may have to be recomputed in one step
                 most = r.num_total_tokens - 1
-        return "max_num_batched_tokens" if self.policy != "chunked" and most > self.max_num_batched_tokens else ""
+        is_whole = self.policy in ("static", "continuous")  # computed in one step, without chunks
+        return "max_num_batched_tokens" if is_whole and most > self.max_num_batched_tokens else ""
 
 
 @dataclass(eq=False)

@@ -6,6 +6,7 @@ caches are drawn around the largest request, so that they bind.
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass, fields, replace
 
@@ -19,10 +20,29 @@ from tests.prefixes import contents, fitting_block_sizes
 from tests.reference_types import Settings
 from tests.step_times import AffineStepTime, ConstantStepTime, LongestStepTime, TableStepTime, TokenStepTime
 
-POLICIES = ("static", "continuous", "chunked")
+POLICIES = ("static", "continuous", "chunked", "transformers")
 ALLOCATORS = ("paged", "contiguous")
 QUEUE_ORDERS = ("fcfs", "priority", "shortest_job_oracle")
+# What a policy needs of the rest, where it does not go with everything.
+NEEDS: dict[str, dict[str, object]] = {
+    "transformers": {
+        "allocator": "paged",
+        "queue_order": "fcfs",
+        "watermark": 0,
+        "null_blocks": 0,
+        "preemption": "recompute",
+        "prefix_caching": False,
+    }
+}
 MS = 1_000_000
+
+
+def go_together(policy: str, /, **fixed: object) -> bool:
+    """Whether a policy runs with these settings."""
+    return all(fixed.get(name, value) == value for name, value in NEEDS.get(policy, {}).items())
+
+
+COMBINATIONS = tuple((p, a) for p, a in itertools.product(POLICIES, ALLOCATORS) if go_together(p, allocator=a))
 
 
 @dataclass(frozen=True)
@@ -93,6 +113,9 @@ def settings_for(draw: st.DrawFn, table: RequestTable, tight: bool = False, **fi
     def choose(name: str, strategy: st.SearchStrategy) -> object:
         return fixed[name] if name in fixed else draw(strategy)
 
+    policy = choose("policy", st.sampled_from([name for name in POLICIES if go_together(name, **fixed)]))
+    assert go_together(policy, **fixed), f"{policy} does not run with {fixed}"
+    fixed = {**NEEDS.get(policy, {}), **fixed}
     longest = int((table.num_prompt_tokens + table.max_output_tokens).max())
     most = int((table.num_prompt_tokens + table.num_output_tokens).max())
     block_sizes = [1, 2, 3, 4, 8, 16]
@@ -109,10 +132,8 @@ def settings_for(draw: st.DrawFn, table: RequestTable, tight: bool = False, **fi
     tokens = base * (1 + watermark) + room
     num_blocks = max(1, math.ceil(tokens / block_size)) + null_blocks
     max_num_seqs = choose("max_num_seqs", st.sampled_from([3, 4, 5] if tight else [3, 2, 4, 1, 5]))
-    policy = choose("policy", st.sampled_from(POLICIES))
-    least = (
-        0 if policy == "chunked" else most if tight else draw(st.sampled_from([most, most, most, 0]))
-    )  # whole prompts need room
+    chunks = policy in ("chunked", "transformers")
+    least = 0 if chunks else most if tight else draw(st.sampled_from([most, most, most, 0]))  # whole prompts need room
     budget = max(max_num_seqs, least) + draw(st.one_of(st.integers(0, 8), st.integers(0, 2 * longest)))
     space = draw(st.sampled_from([10**6, 2 * most, most, 0])) * 1024
     return Settings(
@@ -133,6 +154,7 @@ def settings_for(draw: st.DrawFn, table: RequestTable, tight: bool = False, **fi
         reserve=choose("reserve", st.sampled_from(["max_model_len", "max_tokens", "oracle"])),
         prefix_caching=choose("prefix_caching", st.just(False)),
         nameless_first=fixed.get("prefix_caching", False) and draw(st.booleans()),
+        safety_margin=draw(st.sampled_from([0.15, 0.0, 0.4, 1.0])) if policy == "transformers" else 0.15,
     )
 
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from simserve.clients import STAYS
 from simserve.step_time.stretch import NS_PER_S, Stretch
 from tests.reference import Reference
+from tests.references import run_reference
 from tests.step_times import MODELS
 from tests.strategies import Case, cases, client_cases
 
@@ -17,7 +18,7 @@ run_briefly = settings(max_examples=150, deadline=None)
 
 
 def run(case: Case) -> Reference:
-    return Reference(case.table, case.settings, case.step_time, case.clients).run()
+    return run_reference(case)
 
 
 @run_briefly

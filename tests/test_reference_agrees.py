@@ -16,8 +16,9 @@ from tests.client_rules import RULES
 from tests.reference import Reference
 from tests.reference_clients import Ask
 from tests.reference_types import Settings, Step
+from tests.references import run_reference
 from tests.step_times import ConstantStepTime
-from tests.strategies import ALLOCATORS, MS, POLICIES, Case, client_cases, table_of
+from tests.strategies import COMBINATIONS, MS, Case, client_cases, table_of
 
 run_briefly = settings(max_examples=60, deadline=None)
 
@@ -151,7 +152,7 @@ def assert_gaps_agree(records: Records, reference: Reference) -> None:
 
 
 def check(case: Case, fast_forward: bool = True) -> None:
-    reference = Reference(case.table, case.settings, case.step_time, case.clients).run()
+    reference = run_reference(case)
     records = run_engine(case.table, case.settings, case.step_time, fast_forward, clients=case.clients)
     assert_requests_agree(records, reference)
     assert_totals_agree(records, reference)
@@ -159,8 +160,7 @@ def check(case: Case, fast_forward: bool = True) -> None:
     assert_spans_agree(records, reference)
 
 
-@pytest.mark.parametrize("allocator", ALLOCATORS)
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(("policy", "allocator"), COMBINATIONS)
 def test_every_policy_over_every_allocator(policy, allocator):
     """Any workload, limits, queue order and clock: the same records."""
 
@@ -234,6 +234,6 @@ def test_step_by_step_too(case):
 
 def test_the_64_real_requests():
     """Two hundred to seven hundred steps of each policy on the workload that real engines served."""
-    for policy, allocator in itertools.product(POLICIES, ALLOCATORS):
+    for policy, allocator in COMBINATIONS:
         s = Settings(policy, allocator, 8, 512, 320, num_blocks=80, block_size=16)
         check(Case(skewed64(), s, ConstantStepTime(0.0123)))

@@ -17,7 +17,7 @@ from simserve.kv_cache import ContiguousAllocator, PagedAllocator
 from simserve.request import Batch, Request, Sequence
 from tests.builders import build_scheduler
 from tests.reference_types import Settings
-from tests.strategies import ALLOCATORS, POLICIES, QUEUE_ORDERS
+from tests.strategies import ALLOCATORS, NEEDS, POLICIES, QUEUE_ORDERS
 
 LONGEST = 12
 LENGTH = st.integers(1, LONGEST)
@@ -29,15 +29,18 @@ class PolicyUnderDepartures(RuleBasedStateMachine):
     policy: str
 
     @initialize(
-        allocator=st.sampled_from(ALLOCATORS),
-        order=st.sampled_from(QUEUE_ORDERS),
+        data=st.data(),
         shape=st.tuples(st.integers(2, 5), st.integers(0, 16), st.integers(1, 4), st.integers(0, 6)),
         swap_space=st.sampled_from([0, 8 * 1024, 10**6]),
     )
-    def build(self, allocator, order, shape, swap_space):
+    def build(self, data, shape, swap_space):
+        takes = NEEDS.get(self.policy, {})
+        allocator = takes.get("allocator") or data.draw(st.sampled_from(ALLOCATORS))
+        order = takes.get("queue_order") or data.draw(st.sampled_from(QUEUE_ORDERS))
+        swap_space = 0 if "preemption" in takes else swap_space
         max_num_seqs, more_budget, block_size, room = shape
         blocks = -(-2 * LONGEST // block_size) + room
-        budget = more_budget + (max_num_seqs if self.policy == "chunked" else 2 * LONGEST)
+        budget = more_budget + (max_num_seqs if self.policy in ("chunked", "transformers") else 2 * LONGEST)
         s = Settings(self.policy, allocator, max_num_seqs, budget, 2 * LONGEST, blocks, block_size, order)
         s = replace(s, preemption="swap" if swap_space else "recompute", swap_space_bytes=swap_space)
         self.scheduler = build_scheduler(s)

@@ -5,21 +5,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from simserve.clients import OPEN_LOOP, ClientPlan
 from simserve.recorded.steps import Decode, Prefill
 from simserve.recorded.watch import StepWatcher
 from simserve.records import Records
 from simserve.request import RequestTable
-from simserve.scheduling import Limits, Pool
 from simserve.scheduling.tail_queue import TailQueue
-from simserve.scheduling.transformers_fifo import TransformersScheduler
-from tests.builders import build_allocator, run_engine
-from tests.reference_transformers import TransformersReference
+from tests.builders import build_scheduler, run_engine
 from tests.reference_types import Settings
+from tests.references import run_reference
 from tests.step_times import ConstantStepTime
 from tests.strategies import Case, client_cases, plan_of, table_of
 from tests.test_reference_agrees import (
@@ -30,26 +29,10 @@ from tests.test_reference_agrees import (
 )
 from tests.watched import WatchedScheduler
 
-FIXED = {
-    "policy": "chunked",
-    "allocator": "paged",
-    "watermark": 0,
-    "null_blocks": 0,
-    "preemption": "recompute",
-    "queue_order": "fcfs",
-}
-MARGINS = st.sampled_from([0.15, 0.0, 0.4, 1.0])
 
-
-def policy(s: Settings, margin: float = 0.0) -> TransformersScheduler:
-    """Over the cache of the settings."""
-    limits = Limits(s.max_num_seqs, s.max_num_batched_tokens, s.max_model_len)
-    return TransformersScheduler(Pool(limits, build_allocator(s)), margin)
-
-
-def run(case: Case, margin: float, fast_forward: bool) -> tuple[Records, WatchedScheduler]:
+def run(case: Case, fast_forward: bool) -> tuple[Records, WatchedScheduler]:
     """One run, watched."""
-    watched = WatchedScheduler(policy(case.settings, margin))
+    watched = WatchedScheduler(build_scheduler(case.settings))
     records = run_engine(
         case.table, case.settings, case.step_time, fast_forward, scheduler=watched, clients=case.clients
     )
@@ -62,13 +45,11 @@ def test_it_agrees_with_the_slow_engine(tight: bool) -> None:
     up after every decision and is free at the end (INV-2); everyone ends (INV-9), and slots suffice."""
 
     @settings(max_examples=120, deadline=None)
-    @given(client_cases(tight=tight, **FIXED), MARGINS)
-    def agrees(case: Case, margin: float) -> None:
-        reference = TransformersReference(case.table, case.settings, case.step_time, case.clients)
-        reference.safety_margin = margin
-        reference.run()
+    @given(client_cases(tight=tight, policy="transformers"))
+    def agrees(case: Case) -> None:
+        reference = run_reference(case)
         for fast_forward in (True, False):
-            records, watched = run(case, margin, fast_forward)
+            records, watched = run(case, fast_forward)
             assert_requests_agree(records, reference)
             assert_totals_agree(records, reference)
             assert_gaps_agree(records, reference)
@@ -86,14 +67,14 @@ def steps(
     table: RequestTable, s: Settings, margin: float = 0.0, clients: ClientPlan = OPEN_LOOP
 ) -> list[tuple[list[tuple[int, ...]], list[tuple[int, ...]], tuple[int, ...]]]:
     """Prefills (request, new, cached), decodes (request, cached) and preempted of each step, a second each."""
-    watcher = StepWatcher(policy(s, margin))
+    watcher = StepWatcher(build_scheduler(replace(s, safety_margin=margin)))
     run_engine(table, s, ConstantStepTime(1.0), fast_forward=False, scheduler=watcher, clients=clients)
     return [(sorted(step.prefills), sorted(step.decodes), step.preempted) for step in watcher.steps]
 
 
 def paged(num_blocks: int, block_size: int = 2, max_num_seqs: int = 8, budget: int = 64) -> Settings:
     """Settings of a small cache."""
-    return Settings("chunked", "paged", max_num_seqs, budget, 64, num_blocks=num_blocks, block_size=block_size)
+    return Settings("transformers", "paged", max_num_seqs, budget, 64, num_blocks=num_blocks, block_size=block_size)
 
 
 def test_starvation_by_hand() -> None:
@@ -167,6 +148,6 @@ def test_a_long_queue_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         n = 2000
         table = table_of([0] * n, [8] * n, [12] * n)
         s = paged(num_blocks, block_size=4, max_num_seqs=8)
-        watched = WatchedScheduler(policy(s))
+        watched = WatchedScheduler(build_scheduler(replace(s, safety_margin=0.0)))
         records = run_engine(table, s, ConstantStepTime(), scheduler=watched)
         assert len(looked_at) <= n + records.num_preemptions + 2 * len(watched.batches)

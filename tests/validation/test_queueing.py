@@ -19,7 +19,7 @@ from simserve.records import Records
 from tests.builders import run_engine
 from tests.reference_types import Settings
 from tests.step_times import TokenStepTime
-from tests.strategies import POLICIES, table_of
+from tests.strategies import COMBINATIONS, POLICIES, table_of
 
 pytestmark = pytest.mark.validation
 
@@ -62,7 +62,8 @@ def run(kind: str, policy: str, load: float) -> list[Queue]:
         gaps_s = rng.exponential(SERVICE_S / load, NUM_REQUESTS)
         arrival_ns = np.round(1e9 * np.cumsum(gaps_s)).astype(np.int64)
         table = table_of(arrival_ns, prompts(kind, rng), np.ones(NUM_REQUESTS))
-        s = Settings(policy, "contiguous", 1, 10**6, 10**6, num_blocks=10**6, reserve="oracle")
+        allocator = "contiguous" if (policy, "contiguous") in COMBINATIONS else "paged"
+        s = Settings(policy, allocator, 1, 10**6, 10**6, num_blocks=10**6, reserve="oracle")
         queues.append(measure(run_engine(table, s, TokenStepTime(TOKEN_S))))
     return queues
 
