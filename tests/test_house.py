@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "memory": {"model_spec", "step_time"},
     "kv_cache": {"request"},
     "scheduling": {"request", "kv_cache"},
-    "scenario": {"request"},
+    "scenario": {"request", "memory"},
     "step_time": {"request", "model_spec", "memory"},
     "clients": {"request"},
     "workload": {"request", "clients", "scenario"},

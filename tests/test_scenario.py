@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from simserve.errors import ScenarioError
+from simserve.memory.sizes import parse_size
 from simserve.scenario import (
     ChunkedEngineConfig,
     ContiguousCacheConfig,
@@ -22,7 +23,6 @@ from simserve.scenario import (
     parse_scenario,
     scenario_schema,
 )
-from simserve.scenario.fields import parse_size
 from tests.scenario_builders import SMALL, load, small
 
 SCENARIOS = sorted((Path(__file__).parents[1] / "scenarios").glob("*.yaml"))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from simserve.errors import ScenarioError
-from simserve.scenario.fields import parse_size
+from simserve.memory.sizes import parse_size
 from simserve.scenario.messages import shown
 from simserve.scenario.yaml_file import parse_yaml
 

@@ -5,41 +5,21 @@ Strict means: unknown keys fail, text is never read as a number, true is not 1, 
 
 from __future__ import annotations
 
-import re
-from decimal import Decimal
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
+from simserve.memory.sizes import SIZE_PATTERN, parse_size
+
 MAX_TOKENS = 2**31 - 1  # longest prompt, answer or context: sums over ten million requests still fit 64 bits
 MAX_REQUESTS = 10_000_000
 MAX_SECONDS = 1e9  # 32 years: nanoseconds still fit 64 bits with room to spare
-
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B\s*", re.IGNORECASE)
-_SIZE_PATTERN = r"^\s*\d+(\.\d+)?\s*([KkMmGgTt][Ii]?)?[Bb]\s*$"
 
 
 class Strict(BaseModel):
     """Base of every section of a scenario: frozen, strict, no unknown keys, finite numbers."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-def parse_size(value: object) -> object:
-    """Bytes of a size such as ``8GiB`` (8 × 2³⁰) or ``8GB`` (8 × 10⁹); a whole number is bytes already.
-
-    Raises ValueError on text that is no size; other types are left to the field's own check.
-    """
-    if not isinstance(value, str):
-        return value
-    match = _SIZE.fullmatch(value)
-    if match is None:
-        raise ValueError("must be a size with its unit, such as 8GiB (2³⁰ bytes each) or 8GB (10⁹ bytes each)")
-    number, prefix, binary = match.groups()
-    if binary and not prefix:
-        raise ValueError("must be a size with its unit, such as 8GiB (2³⁰ bytes each) or 8GB (10⁹ bytes each)")
-    power = " KMGT".index(prefix.upper() or " ")
-    return int(Decimal(number) * (1024 if binary else 1000) ** power)
 
 
 def _plain_name(value: str) -> str:
@@ -61,7 +41,13 @@ Bytes = Annotated[
     int,
     BeforeValidator(parse_size),
     Field(ge=1, le=2**60),
-    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": _SIZE_PATTERN}]}),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": SIZE_PATTERN}]}),
+]
+Room = Annotated[
+    int,
+    BeforeValidator(parse_size),
+    Field(ge=0, le=2**60),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": SIZE_PATTERN}]}),
 ]
 Name = Annotated[str, Field(min_length=1, max_length=100), AfterValidator(_plain_name)]
 FolderName = Annotated[Name, AfterValidator(_folder_name)]
