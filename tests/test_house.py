@@ -26,6 +26,7 @@ MAY_IMPORT = {
     "memory": {"model_spec", "step_time"},
     "kv_cache": {"request"},
     "scheduling": {"request", "kv_cache"},
+    "speculation": {"request", "kv_cache", "records", "recorder", "scheduling", "step_time"},
     "scenario": {"request", "memory"},
     "step_time": {"request", "model_spec", "memory"},
     "clients": {"request"},
