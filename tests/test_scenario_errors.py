@@ -70,7 +70,7 @@ CASES = [
     ),
     (
         small(engine__kv_cache__memory="1GiB"),
-        "engine.kv_cache: give exactly one of num_blocks and memory (got both)",
+        "engine.kv_cache: give exactly one of num_blocks, memory, device_memory (got num_blocks and memory)",
     ),
     (
         small(engine__kv_cache={"allocator": "paged", "memory": "8G"}),

@@ -17,6 +17,7 @@ LEAST: dict[str, dict[str, dict[str, Any]]] = {
         "operators": {"operators": "tables"},
         "roofline": {"roofline": "h100-sxm"},
     },
+    "attention": {"kv_heads": {"kv_heads": 2}},
     "workload": {"trace": {"trace": "t.csv"}, "generated": SMALL["workload"]},
     "workload.arrivals": {
         "poisson": {"process": "poisson", "rate_rps": 2.0},

@@ -12,9 +12,11 @@ from typing import Annotated, Literal, Self
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from simserve.scenario.choice import Choice
-from simserve.scenario.fields import MAX_REQUESTS, MAX_SECONDS, MAX_TOKENS, Bytes, Strict
+from simserve.scenario.fields import MAX_REQUESTS, MAX_SECONDS, MAX_TOKENS, Bytes, Room, Strict
+from simserve.scenario.model_models import SchemeName
 
 Dtype = Literal["fp32", "bf16", "fp16", "fp8", "int8"]
+CAPACITIES = ("num_blocks", "memory", "device_memory")
 
 
 class SwapConfig(Strict):
@@ -29,19 +31,46 @@ class CacheCapacity(Strict):
 
     block_size: int = Field(16, ge=1, le=65_536, description="tokens per block")
     num_blocks: int | None = Field(
-        None, ge=1, le=MAX_TOKENS, description="blocks in the cache, the engine's own figure (give this or memory)"
+        None,
+        ge=1,
+        le=MAX_TOKENS,
+        description="blocks in the cache, the engine's own figure (give this, memory or device_memory)",
     )
     memory: Bytes | None = Field(
-        None, description="bytes for the cache, such as 8GiB (2³⁰ each) or 8GB (10⁹ each) (give this or num_blocks)"
+        None,
+        description="bytes for the cache, such as 8GiB (2³⁰ each) or 8GB (10⁹ each), of all devices together (give "
+        "this, num_blocks or device_memory)",
+    )
+    device_memory: Bytes | None = Field(
+        None,
+        description="memory of all devices together: the scenario's weights and overhead come off it first",
+    )
+    weights: SchemeName | None = Field(
+        None, description="with memory: makes it device_memory, from which weights kept so come off (int8, int4, …)"
+    )
+    overhead: Room | None = Field(
+        None,
+        description="what each device keeps for activations and the like, with device_memory, or memory and weights; "
+        "null: 1.5GiB",
     )
     dtype: Dtype | None = Field(None, description="type of the cached numbers; null: the step time's")
 
     @model_validator(mode="after")
     def _one_capacity(self) -> Self:
-        if (self.num_blocks is None) == (self.memory is None):
-            given = "neither" if self.num_blocks is None else "both"
-            raise ValueError(f"give exactly one of num_blocks and memory (got {given})")
+        given = [key for key in CAPACITIES if getattr(self, key) is not None]
+        if len(given) != 1:
+            got = " and ".join(given) or "none"
+            raise ValueError(f"give exactly one of {', '.join(CAPACITIES)} (got {got})")
+        if self.num_blocks is not None and self.weights is not None:
+            raise ValueError("weights: goes with memory or device_memory (got num_blocks)")
+        if self.overhead is not None and not self.holds_weights:
+            raise ValueError(f"overhead: goes with device_memory, or memory and weights (got {given[0]} alone)")
         return self
+
+    @property
+    def holds_weights(self) -> bool:
+        """Whether the memory given is that of devices, which hold the model's weights too."""
+        return self.device_memory is not None or self.weights is not None
 
 
 class PagedCacheConfig(CacheCapacity):

@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from simserve.scenario.choice import Choice
 from simserve.scenario.client_models import THINK_TIMES
 from simserve.scenario.engine_models import ALLOCATORS, POLICIES
+from simserve.scenario.model_models import ATTENTION
 from simserve.scenario.step_time_models import STEP_TIMES
 from simserve.scenario.workload_models import ARRIVALS, LENGTHS, WORKLOADS
 
 CHOICES: Mapping[tuple[int | str, ...], Choice] = {
     ("step_time",): STEP_TIMES,
+    ("attention",): ATTENTION,
     ("workload",): WORKLOADS,
     ("workload", "arrivals"): ARRIVALS,
     ("workload", "think_time_s"): THINK_TIMES,
@@ -20,8 +22,12 @@ CHOICES: Mapping[tuple[int | str, ...], Choice] = {
     ("engine",): POLICIES,
     ("engine", "kv_cache"): ALLOCATORS,
 }
-# Of these one is given. The first key of each says that it is the one, and the rest go with it.
+# Of these one is given. The first key of each says that it is the one, and the rest can go with it.
 EXCLUSIVE: Mapping[tuple[int | str, ...], tuple[tuple[str, ...], ...]] = {
     ("workload",): (("arrivals",), ("concurrency", "think_time_s")),
-    ("engine", "kv_cache"): (("num_blocks",), ("memory",)),
+    ("engine", "kv_cache"): (
+        ("num_blocks",),
+        ("memory", "weights", "overhead"),
+        ("device_memory", "weights", "overhead"),
+    ),
 }

@@ -32,7 +32,7 @@ def without_stale_keys(base: Mapping[str, Any], override: Mapping[str, Any], pat
     stale = _keys_of_other_kinds(base, override, path)
     alternatives = EXCLUSIVE.get(path, ())
     for chosen in (keys for keys in alternatives if override.get(keys[0]) is not None):
-        stale |= {key for other in alternatives if other is not chosen for key in other}
+        stale |= {key for other in alternatives if other is not chosen and other[0] in base for key in other}
     if override.get("preemption", "swap") != "swap":
         stale.add("swap")
     return {key: value for key, value in base.items() if key not in stale or key in override}

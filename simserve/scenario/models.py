@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from pydantic import Field, PrivateAttr, ValidationError
+from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
 from simserve.errors import ScenarioError
 from simserve.scenario.engine_models import EngineConfig
 from simserve.scenario.fields import FolderName, Name, Seconds, Strict
 from simserve.scenario.merge import merge
 from simserve.scenario.messages import one_sentence, printable
+from simserve.scenario.model_models import AttentionConfig, SchemeName
 from simserve.scenario.step_time_models import StepTimeConfig
 from simserve.scenario.sweep_models import SweepConfig
 from simserve.scenario.workload_models import WorkloadConfig
@@ -32,6 +33,16 @@ class Scenario(Strict):
 
     name: FolderName = Field(description="what reports call it; also the name of its folder")
     model: str = Field(min_length=1, description="a catalogue name such as llama-3.1-8b, or a path to a config.json")
+    weights: SchemeName | None = Field(
+        None,
+        description="how its weights are kept: fp32, fp16, bf16, fp8, int8, int4 (groups of 128), int4:GROUP, nf4, or "
+        "bits per weight such as 4.125; null: as step_time has them",
+    )
+    attention: AttentionConfig | None = Field(
+        None,
+        description="KV heads: mha (one per attention head), mqa (one), {kv_heads: N}, or gqa (the model's own, if "
+        "they are grouped); null: the model's own",
+    )
     step_time: StepTimeConfig = Field(description="how long a step takes")
     workload: WorkloadConfig = Field(description="which requests arrive, and when")
     engine: EngineConfig = Field(description="batching policy, its limits, and the cache")
@@ -45,6 +56,16 @@ class Scenario(Strict):
 
     _base_dir: Path = PrivateAttr(default_factory=Path)
     _source: str = PrivateAttr(default="scenario")
+
+    @model_validator(mode="after")
+    def _one_kind_of_weights(self) -> Self:
+        held = getattr(self.engine.kv_cache, "weights", None)
+        if self.weights is not None and held is not None and held != self.weights:
+            raise ValueError(
+                "weights and engine.kv_cache.weights must be the same, or one of them left out "
+                f"(got {self.weights} and {held}); with engine.kv_cache.device_memory the cache follows weights"
+            )
+        return self
 
     @property
     def base_dir(self) -> Path:
