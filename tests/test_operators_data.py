@@ -153,6 +153,24 @@ def test_skew_of_ratios_left_out(name: str, regime: str, at_mean: float, with_al
     assert _error(list(predicted), list(rows.t_skew_us)) == pytest.approx(with_alpha, abs=0.002)
 
 
+@pytest.mark.parametrize(
+    ("name", "kv_heads_unsplit_from", "with_splits", "without"),
+    [("rtx4090", 26, 0.019, 0.044), ("rtxpro6000", 38, 0.021, 0.039)],
+)
+def test_skew_of_decodes_left_out(name: str, kv_heads_unsplit_from: int, with_splits: float, without: float) -> None:
+    """Pure decodes of a number that the fit has not seen (16, 32, 64, 128): knowing where FlashAttention-2 stops
+    splitting contexts halves the error."""
+    rows = pd.read_csv(DATA / PROFILES[name][0] / "tp1" / "skew.csv")
+    rows = rows[rows.regime == "pure"]
+    for border, expected in ((kv_heads_unsplit_from, with_splits), (None, without)):
+        errors = []
+        for n in (16, 32, 64, 128):
+            table, out = fit_skew(rows[rows.n != n], border), rows[rows.n == n]
+            predicted = out.t_mean_us + table.alpha(n) * (out.t_max_us - out.t_mean_us)
+            errors += list(abs(predicted / out.t_skew_us - 1))
+        assert np.mean(errors) == pytest.approx(expected, abs=0.001)
+
+
 @pytest.mark.parametrize("name", ["rtx4090", "rtxpro6000"])
 def test_skew_times_are_of_three_launches(name: str) -> None:
     """Decodes alone at the longest, over the same shapes in ``attention.csv``: three to one; only shares are read."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from simserve.errors import ProfileError
 from simserve.step_time.operators import load_operators
 from simserve.step_time.operators.skew import SkewTable, _Nearest, fit_skew, read_skew
+from simserve.step_time.operators.splits import unsplit_from
 from tests.operator_builders import SPEC, write_llmservingsim
 
 COLUMNS = ("n", "pc", "kp", "t_mean_us", "t_max_us", "t_skew_us", "alpha")
@@ -24,13 +26,15 @@ def rows(*lines: tuple[float, ...]) -> pd.DataFrame:
 
 
 def test_alpha_is_what_the_rows_say() -> None:
-    """100 µs at the mean and 200 at the longest, 125 with both kinds: a quarter; beside a prefill another share."""
+    """100 µs at the mean and 200 at the longest, 125 with both kinds: a quarter; beside a prefill another share.
+    Between and beyond, alpha = s/(n + s) with s linear in the logarithm of n: 4/3 of 4 decodes and 16/19 of 16."""
     table = fit_skew(rows((4, 0, 0, 100, 200, 125), (4, 64, 512, 100, 200, 160), (16, 0, 0, 100, 300, 110)))
     assert table.alpha(4) == pytest.approx(0.25)
     assert table.alpha(16) == pytest.approx(0.05)
-    assert table.alpha(8) == pytest.approx(0.15)  # half way between 4 and 16 in the logarithm
-    assert table.alpha(2) == pytest.approx(0.25)  # held at the ends
-    assert table.alpha(512) == pytest.approx(0.05)
+    half_way = (4 / 3 + 16 / 19) / 2
+    assert table.alpha(8) == pytest.approx(half_way / (8 + half_way))
+    assert table.alpha(2) == pytest.approx(4 / 3 / (2 + 4 / 3))  # what keeps memory busy is held at the ends
+    assert table.alpha(512) == pytest.approx(16 / 19 / (512 + 16 / 19))
     assert table.alpha(4, 64, 512) == pytest.approx(0.6)
     assert table.alpha(4, 2000, 0) == pytest.approx(0.6)  # of the only prefill measured
 
@@ -51,9 +55,9 @@ def test_nearest_in_ratio(known: list[int], value: float) -> None:
     assert abs(math.log((found + 16) / (value + 16))) == pytest.approx(min(off), abs=1e-12)
 
 
-def saturating_us(contexts: list[int], busy: float) -> float:
+def saturating_us(contexts: Sequence[float], busy: float) -> float:
     """Decodes that start together on a device that gets through a/(a + busy) tokens a microsecond while a are left."""
-    total, done = 0.0, 0
+    total, done = 0.0, 0.0
     for i, context in enumerate(sorted(contexts)):
         left = len(contexts) - i
         total += (context - done) * left / (left / (left + busy))
@@ -77,6 +81,44 @@ def test_rows_that_say_nothing_weigh_nothing() -> None:
     silent = ((4, 0, 0, 100, 100, 180), (4, 0, 0, 100, 99.9, 150), (4, 0, 0, 100, 100.001, 150))
     assert fit_skew(rows((4, 0, 0, 100, 200, 125), *silent)).alpha(4) == pytest.approx(0.25)
     assert fit_skew(rows(*silent[:2])).alpha(4) == 0.0
+
+
+@given(st.floats(0.01, 50.0), st.integers(1, 4096))
+def test_what_keeps_memory_busy_does_not_change_with_decodes(busy: float, decodes: int) -> None:
+    """Theory: on a device that saturates, alpha of two numbers of decodes tells that of any other: s/(n + s)."""
+    lines = []
+    for n in (4, 32):
+        contexts = [100] * (n - 1) + [400]
+        mean, longest = (saturating_us([c] * n, busy) for c in (sum(contexts) / n, 400))
+        lines.append((n, 0, 0, mean, longest, saturating_us(contexts, busy)))
+    assert fit_skew(rows(*lines)).alpha(decodes) == pytest.approx(busy / (decodes + busy), rel=1e-6)
+
+
+@given(st.integers(5, 256), st.integers(1, 400))
+def test_split_contexts_say_nothing_of_whole_ones(border: int, decodes: int) -> None:
+    """Below ``unsplit_from`` only what was timed below it counts, and above it what was timed there; beside a prefill
+    nothing is split."""
+    lines = (4, 0, 0, 100, 200, 100), (256, 0, 0, 100, 200, 102), (4, 64, 0, 100, 200, 150)
+    table = fit_skew(rows(*lines), border)
+    busy = 0.0 if decodes < border else 256 * 0.02 / 0.98
+    assert table.alpha(decodes) == pytest.approx(busy / (decodes + busy))
+    assert table.alpha(4, 64, 0) == pytest.approx(0.5)
+
+
+@given(st.integers(1, 4), st.integers(1, 400))
+def test_a_side_on_which_nothing_was_timed_answers_as_the_other(border: int, decodes: int) -> None:
+    """All was timed where contexts are whole: fewer decodes than that are taken to be like them."""
+    table = fit_skew(rows((4, 0, 0, 100, 200, 120), (16, 0, 0, 100, 200, 105)), border)
+    assert table.alpha(decodes) == fit_skew(rows((4, 0, 0, 100, 200, 120), (16, 0, 0, 100, 200, 105))).alpha(decodes)
+
+
+def test_where_splitting_ends() -> None:
+    """FlashAttention-2's rule by hand: 8 KV heads of n decodes are 0.8 · 2 · 128 = 204.8 blocks from n = 26 on."""
+    assert unsplit_from("NVIDIA GeForce RTX 4090", 8) == 26
+    assert unsplit_from("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", 8) == 38  # 300.8
+    assert unsplit_from("NVIDIA A100-SXM4-80GB", 1) == 173  # 172.8
+    assert unsplit_from("NVIDIA H100 80GB HBM3", 8) is None  # version 3 splits by another rule
+    assert unsplit_from("NVIDIA L40", 8) is None
 
 
 @given(

@@ -56,13 +56,17 @@ def seconds(model: OperatorStepTime, batch: Batch, step: int = 0) -> float:
     return model.ramp(batch, step).first_s
 
 
+S_OF_2, S_OF_8 = 2 * 0.25 / 0.75, 8 * 0.05 / 0.95  # from alpha = s/(n + s)
+S_OF_4 = (S_OF_2 + S_OF_8) / 2  # half way in the logarithm
+
+
 @pytest.mark.parametrize(
     ("batch", "alpha", "beyond"),
     [
         (Batch((), 2, 2 * 20, max_decode_context=32), 0.25, 2 * 12),
         (Batch((), 8, 8 * 20, max_decode_context=110), 0.05, 8 * 90),
-        (Batch((), 4, 4 * 20, max_decode_context=32), 0.15, 4 * 12),  # half way between 2 and 8 in the logarithm
-        (Batch((), 16, 16 * 20, max_decode_context=32), 0.05, 16 * 12),  # the last known
+        (Batch((), 4, 4 * 20, max_decode_context=32), S_OF_4 / (4 + S_OF_4), 4 * 12),
+        (Batch((), 16, 16 * 20, max_decode_context=32), S_OF_8 / (16 + S_OF_8), 16 * 12),  # the last known
         (Batch((Chunk(4, 0),), 2, 2 * 20, max_decode_context=32), 0.5, 2 * 12),
         (Batch((Chunk(4, 120),), 8, 8 * 20, max_decode_context=32), 0.1, 8 * 12),
         (Batch((Chunk(40, 1), Chunk(20, 0)), 2, 2 * 20, max_decode_context=32), 0.6, 2 * 12),

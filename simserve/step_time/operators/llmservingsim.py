@@ -20,6 +20,7 @@ from simserve.step_time.operators.csv_files import digest_of, find_file, read_op
 from simserve.step_time.operators.grid import Values
 from simserve.step_time.operators.line import Line
 from simserve.step_time.operators.skew import read_skew
+from simserve.step_time.operators.splits import unsplit_from
 from simserve.step_time.operators.tables import OperatorTables, Origin, require_dimensions
 
 if TYPE_CHECKING:
@@ -58,8 +59,8 @@ def read_llmservingsim(folder: Path, spec: ModelSpec) -> OperatorTables:
         step=_line(dense, STEP),
         rows=_line(rows, ROWS),
         attention=_attention(attention_path),
-        origin=_origin(meta, digest_of(read)),
-        skew=read_skew(skew_path) if skew_path else None,
+        origin=(origin := _origin(meta, digest_of(read))),
+        skew=read_skew(skew_path, unsplit_from(origin.device, _kv_heads(folder, spec))) if skew_path else None,
     )
 
 
@@ -68,6 +69,12 @@ def _required(folder: Path, name: str) -> Path:
     if path is None:
         raise ProfileError(f"{folder}: must hold {', '.join(FILES)} (got no {name})")
     return path
+
+
+def _kv_heads(folder: Path, spec: ModelSpec) -> int:
+    """Of one device, by the folder's degree; where there are fewer heads than devices each has one."""
+    degree = folder.name.removeprefix("tp")
+    return max(1, spec.num_kv_heads // int(degree)) if degree.isdecimal() and int(degree) else spec.num_kv_heads
 
 
 def _line(table: pd.DataFrame, names: tuple[str, ...]) -> Line:
