@@ -11,6 +11,7 @@ from simserve.report.study_charts import against_load, dots_and_ranges, front, t
 from simserve.report.study_dims import KEYS, Dim
 from simserve.report.study_measures import FAMILIES, STATISTICS, Measure, interval_of, interval_text, measure_of
 from simserve.report.sweep_data import Point, SweepData
+from simserve.report.sweep_speedup import speedup_section
 from simserve.report.sweep_words import knee_text
 from simserve.report.words import joined, number, plural
 
@@ -24,7 +25,11 @@ OFTEN = ("slo_attainment", "num_preemptions", "num_turned_away", "unanswered_sha
 
 
 def sweep_sections(data: SweepData) -> Iterator[Section]:
-    """The sections in the order of the questions: the curves, what happens along them, the choice."""
+    """The sections in the order of the questions: does speculation pay, the curves, what happens along them, the
+    choice."""
+    speedup = speedup_section(data)
+    if speedup is not None:
+        yield speedup
     if data.load is not None:
         yield _trade_offs(data)
         yield _along(data)

@@ -9,6 +9,7 @@ from simserve.sweep.curves import build_curves
 from simserve.sweep.notes import sweep_notes
 from simserve.sweep.pareto import pareto_front
 from simserve.sweep.plan import Plan
+from simserve.sweep.speedup import build_speedups, speedup_notes
 from simserve.tasks.backlog import BacklogTest, pooled
 from simserve.tasks.intervals import CONFIDENCE, calibration_sd, interval
 from simserve.tasks.metric_names import dotted
@@ -35,6 +36,7 @@ def sweep_document(plan: Plan, measured: Results, drawn: Results, commands: Sequ
         points.append({"settings": plan.settings[i], "variant": name, **_point(runs, draws), "command": commands[i]})
     _mark_front(points, plan.config.metric)
     curves = build_curves(plan, points, measured)
+    speedups = build_speedups(plan, measured, drawn)
     return {
         "schema_version": SCHEMA_VERSION,
         "kind": KIND,
@@ -47,10 +49,11 @@ def sweep_document(plan: Plan, measured: Results, drawn: Results, commands: Sequ
         "warmup": plan.config.warmup,
         "metric": plan.config.metric,
         "confidence": CONFIDENCE,
-        "notes": sweep_notes(plan, points, curves, bool(drawn)),
+        "notes": [*speedup_notes(speedups), *sweep_notes(plan, points, curves, bool(drawn))],
         "step_times": plan.step_times,
         "points": points,
         "curves": curves,
+        "speedups": speedups,
     }
 
 
