@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -87,6 +87,16 @@ class ModelSpec:
     def kv_bytes_per_token(self, dtype: str) -> int:
         """Bytes of keys and values that one cached token takes over all layers."""
         return 2 * self.num_layers * self.kv_size * dtype_bytes(dtype)
+
+    def with_kv_heads(self, num_kv_heads: int) -> ModelSpec:
+        """The same model with so many KV heads, and named so where they are not its own: parameters, KV bytes and FLOPs
+        follow. Raises ``ModelError`` unless they divide the attention heads."""
+        if num_kv_heads == self.num_kv_heads:
+            return self
+        if num_kv_heads < 1 or self.num_attention_heads % num_kv_heads:
+            rule = f"must divide the {self.num_attention_heads} attention heads of {self.name}"
+            raise ModelError(f"kv_heads: {rule} (got {num_kv_heads})")
+        return replace(self, name=f"{self.name}-kv{num_kv_heads}", num_kv_heads=num_kv_heads)
 
     def matmul_flops(self, num_tokens: int, num_emitting_rows: int) -> int:
         """FLOPs of all matrix products with weights (2 per weight and token; the head for emitting rows only)."""

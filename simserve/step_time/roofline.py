@@ -8,6 +8,9 @@ Of the two halves of a step, products with weights and attention:
 - attention takes the maximum, separately for the prefill chunks together and for the decodes together, which keeps a
   repeated decision piecewise linear in the number of the step, hence exact as ramps.
 
+Weights of another scheme than the dtype that computes are read at the scheme's bits, scales of groups included, and
+unpacked into that dtype, as weight-only quantization does: FLOPs stay, bytes change, unpacking itself is not counted.
+
 Beside them: a constant per step, and two all-reduces per layer under tensor parallelism (Megatron-LM): a tree's
 latency, which grows with each doubling of the group, plus a ring's bytes.
 """
@@ -17,6 +20,8 @@ from __future__ import annotations
 import math
 
 from simserve.errors import ScenarioError
+from simserve.memory.footprint import kv_bytes_per_token
+from simserve.memory.schemes import WeightScheme, parse_scheme, weight_bytes
 from simserve.model_spec import ModelSpec, dtype_bytes
 from simserve.request import Batch
 from simserve.step_time.hardware import GIB, Hardware
@@ -27,8 +32,9 @@ from simserve.step_time.stretch import UNBOUNDED, Ramp
 class RooflineStepTime:
     """Step times of ``model`` on ``tensor_parallel`` devices of ``hardware``, seconds.
 
-    ``dtype`` is that of weights and of products with them; ``kv_dtype`` that of the cache (default: the same).
-    Attention computes in 16 bits unless the weights are fp32, and activations travel so, as in serving engines.
+    ``dtype`` is that of products with weights, and of the weights themselves unless ``weights`` says otherwise;
+    ``kv_dtype`` that of the cache (default: ``dtype``). Attention computes in 16 bits unless ``dtype`` is fp32, and
+    activations travel so, as in serving engines.
 
     FLOPs are exact: 2 per weight and token, the output head for one row per sequence, 4 · head width per (query, key)
     pair of a causal mask. Bytes: all weights once per step; the keys and values read and written. Traffic of
@@ -44,6 +50,7 @@ class RooflineStepTime:
         tensor_parallel: int = 1,
         dtype: str = "bf16",
         kv_dtype: str | None = None,
+        weights: WeightScheme | None = None,
     ) -> None:
         _check_division(model, hardware, tensor_parallel)
         flops_per_s = _peak(hardware, dtype) * hardware.compute_efficiency * tensor_parallel
@@ -52,8 +59,9 @@ class RooflineStepTime:
         bytes_per_s = hardware.bandwidth_bytes_per_s * hardware.memory_efficiency
         self._token_s = model.matmul_flops(1, 0) / flops_per_s
         self._row_s = model.matmul_flops(0, 1) / flops_per_s
-        weights = (model.matmul_parameters + model.lm_head_parameters) * dtype_bytes(dtype)
-        self._weights_s = weights / tensor_parallel / bytes_per_s
+        scheme = weights or parse_scheme(dtype)
+        num_read = model.matmul_parameters + model.lm_head_parameters
+        self._weights_s = float(num_read * scheme.exact_bits / 8) / tensor_parallel / bytes_per_s
         self._pair_s = model.attention_flops(1) / attention_flops_per_s
         self._cached_s = kv_bytes_per_device(model, tensor_parallel, kv_dtype or dtype) / bytes_per_s
         # Every pair of a decode is a cached token read (or its own, written): one slope, whichever bound it is.
@@ -61,7 +69,7 @@ class RooflineStepTime:
         reduce_s, reduce_token_s = _all_reduce(model, hardware, tensor_parallel, dtype_bytes(attention_dtype))
         self._token_link_s = reduce_token_s
         self._step_s = hardware.overhead_s + reduce_s
-        self.source = _source(model, hardware, tensor_parallel, dtype)
+        self.source = _source(model, hardware, tensor_parallel, dtype, scheme)
 
     def ramp(self, batch: Batch, step: int) -> Ramp:
         """Durations from step ``step`` of a stretch on: each decode's context grows by one per step, each chunk's by
@@ -97,21 +105,22 @@ class RooflineStepTime:
 
 
 def check_fits(
-    model: ModelSpec, hardware: Hardware, tensor_parallel: int = 1, dtype: str = "bf16", cache_bytes: int = 0
+    model: ModelSpec, hardware: Hardware, tensor_parallel: int = 1, weights: str = "bf16", cache_bytes: int = 0
 ) -> None:
-    """Raise ``ScenarioError`` unless the weights and ``cache_bytes`` (of all devices together) fit their memory."""
-    weights, capacity = model.weight_bytes(dtype), hardware.memory_bytes * tensor_parallel
-    if weights + cache_bytes <= capacity:
+    """Raise ``ScenarioError`` unless weights in the scheme called ``weights`` and ``cache_bytes`` (of all devices
+    together) fit their memory."""
+    held, capacity = weight_bytes(model, parse_scheme(weights)), hardware.memory_bytes * tensor_parallel
+    if held + cache_bytes <= capacity:
         return
     cache = f" and the cache {cache_bytes / GIB:.1f} GiB" if cache_bytes else ""
-    need = f"the weights of {model.name} in {dtype} need {weights / GIB:.1f} GiB{cache}"
+    need = f"the weights of {model.name} in {weights} need {held / GIB:.1f} GiB{cache}"
     has = f"{tensor_parallel} × {hardware.name} has {capacity / GIB:.1f} GiB"
-    raise ScenarioError(f"step_time.roofline: {need}, but {has}; raise tensor_parallel or take a smaller dtype")
+    raise ScenarioError(f"step_time.roofline: {need}, but {has}; raise tensor_parallel or take smaller weights")
 
 
 def kv_bytes_per_device(model: ModelSpec, tensor_parallel: int, kv_dtype: str) -> int:
     """KV bytes of one token on one device: KV heads are shared out, and repeated where there are fewer than devices."""
-    return model.kv_bytes_per_token(kv_dtype) // model.num_kv_heads * math.ceil(model.num_kv_heads / tensor_parallel)
+    return kv_bytes_per_token(model, kv_dtype, tensor_parallel) // tensor_parallel
 
 
 def _steps_above(lead_s: float, slope_s: float) -> int:
@@ -152,15 +161,20 @@ def _all_reduce(
     return num_reduces * rounds * hardware.link_latency_s, num_reduces * token_bytes / bytes_per_s
 
 
-def _source(model: ModelSpec, hardware: Hardware, tensor_parallel: int, dtype: str) -> StepTimeSource:
+def _source(
+    model: ModelSpec, hardware: Hardware, tensor_parallel: int, dtype: str, weights: WeightScheme
+) -> StepTimeSource:
     """Provenance: always uncalibrated, with the error that the fit had where it was made."""
     error = "no measured error" if hardware.mean_error is None else f"mean error {100 * hardware.mean_error:.1f} %"
     devices = hardware.title if tensor_parallel == 1 else f"{tensor_parallel} × {hardware.title}"
+    kept, quantized = "", weights.name != dtype
+    if quantized:
+        kept = f" Weights are read as {weights.label} and multiplied in {dtype}; what unpacking takes is not in it."
     return StepTimeSource(
-        name=f"{model.name}-{hardware.name}-tp{tensor_parallel}-{dtype}-roofline",
+        name=f"{model.name}-{hardware.name}-tp{tensor_parallel}-{f'{weights.name}-' * quantized}{dtype}-roofline",
         kind="roofline",
         device=devices,
         calibrated=False,
         holdout_mape=None,
-        note=f"Estimated, not measured on this model: {error}; efficiencies {hardware.efficiency_source}.",
+        note=f"Estimated, not measured on this model: {error}; efficiencies {hardware.efficiency_source}.{kept}",
     )
