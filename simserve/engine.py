@@ -262,7 +262,7 @@ class Engine:
 
     def _steps_to_finish(self, batch: Batch) -> int:
         """Steps until the next decoding sequence has its last token."""
-        if not batch.num_decodes:
+        if batch.prefills and not batch.num_decodes:
             return self._max_stride
         while self._finishes[0][-2] != self._finishes[0][-1].joined_clock:
             heapq.heappop(self._finishes)

@@ -195,8 +195,11 @@ class Recorder:
         num_emitting = num_live if batch.num_decodes else 0  # a prefill-only step stalls those who decode
         span.num_steps += num_steps
         records.num_steps += num_steps
-        records.num_computed_tokens += num_steps * (own_tokens + num_emitting)
-        records.num_padding_tokens += num_steps * (span.num_prefill_tokens - own_tokens)
+        if batch.recomputes:
+            self._advance_recomputing(begin, num_steps, num_live)
+        else:
+            records.num_computed_tokens += num_steps * (own_tokens + num_emitting)
+            records.num_padding_tokens += num_steps * (span.num_prefill_tokens - own_tokens)
         if batch.num_decodes:
             num_held = num_steps * (batch.num_decodes - num_live)
             span.num_emitted_tokens += num_steps * num_live
@@ -211,6 +214,23 @@ class Recorder:
         allocator = self._pool.allocator
         span.kv_reserved_unused_end, span.kv_internal_end = allocator.waste(used, 0)
         span.kv_cached_free_end = allocator.cached_free_tokens
+
+    def _advance_recomputing(self, begin: int, num_steps: int, num_live: int) -> None:
+        """The same for a decision without a cache: whoever has a token computes all that it knows, and emits."""
+        batch, span, records, stretch = self._batch, self._span, self.records, self._stretch
+        assert span is not None and stretch is not None
+        num_rows, grown = len(batch.chunks), num_steps * (num_steps - 1) // 2
+        # What the last of these steps computed, new sequences included; each one before it a token less per sequence.
+        own_tokens = num_steps * self._pool.cohort.context_tokens - num_live * grown
+        pushed = num_steps * (batch.num_batched_tokens + num_rows * begin) + num_rows * grown
+        records.num_computed_tokens += own_tokens
+        records.num_padding_tokens += pushed - own_tokens
+        if span.num_steps == num_steps:  # they begin the row
+            span.num_prefill_tokens += num_rows * begin
+        span.num_finished_held += num_steps * (num_rows - len(batch.prefills) - num_live)
+        span.num_emitted_tokens += num_steps * num_live
+        if num_live:
+            self._gaps.decode(stretch, self._anchor_ns, begin, begin + num_steps)
 
     def end_span(self, now_ns: int) -> None:
         """The open row, if any, ends here, with the values of the last ``advance`` (before anything was released)."""

@@ -66,7 +66,7 @@ class RequestRecords:
     end_ns: IntColumn = field(init=False)  # delivered: the end of the batch under static batching; rejection time
     num_emitted_tokens: IntColumn = field(init=False)
     num_preemptions: IntColumn = field(init=False)
-    num_recomputed_tokens: IntColumn = field(init=False)  # thrown away by preemptions
+    num_recomputed_tokens: IntColumn = field(init=False)  # thrown away by preemptions, or never kept (no cache)
     num_attempts: IntColumn = field(init=False)
     away_ns: IntColumn = field(init=False)  # backing off between attempts
     num_computed_tokens: IntColumn = field(init=False)  # by all attempts: cached at their ends, and thrown away
@@ -138,7 +138,7 @@ class Span:
     num_steps: int = 0
     num_seqs: int = 0  # rows computed per step, finished members of a static batch included
     num_decodes: int = 0  # of them, decoding rows
-    num_prefill_tokens: int = 0  # tokens per step in prefills, padding included
+    num_prefill_tokens: int = 0  # tokens per step in prefills, padding included; without a cache, of the first step
     num_emitted_tokens: int = 0  # output tokens emitted in the whole span
     num_finished_held: int = 0  # Σ over the span's steps of slots held by finished members (padding of static batches)
     num_running_begin: int = 0  # sequences admitted and not released

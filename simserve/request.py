@@ -141,7 +141,10 @@ class Batch:
     - ``chunks``: prefills, padding included where the policy pads;
     - ``num_decodes`` sequences that compute one token each, over ``decode_context_tokens`` cached tokens in all, the
       longest over ``max_decode_context``, which stays the longest as all grow alike (0, all alike, unless the model has
-      ``needs_max_decode_context = True``: keeping it costs 3 % of the engine's time).
+      ``needs_max_decode_context = True``: keeping it costs 3 % of the engine's time);
+    - ``recomputes``: without a cache, ``chunks`` are all rows, each a whole sequence over an empty context at every
+      step, and in later steps each has grown by ONE token per step. ``num_decodes`` is 0. ``Stretch`` asks a model step
+      by step, with the chunks as that step has them (``at_step``), so a model need not know of growth.
 
     Work: ``prefills`` pairs each sequence that prefills with the tokens of its own that a step computes; ``admitted``
     and ``preempted`` are what the decision changed, ``paused`` those who decoded and miss steps from here on, with
@@ -159,6 +162,11 @@ class Batch:
     max_decode_context: int = 0
     paused: tuple[Sequence, ...] = ()
     resumed: tuple[Sequence, ...] = ()
+    recomputes: bool = False
+
+    def at_step(self, step: int) -> Batch:
+        """The shape of step number ``step`` (from 0) of a decision that recomputes, as a decision of its own."""
+        return Batch(tuple(Chunk(new + step, context) for new, context in self.chunks), recomputes=True)
 
     @property
     def num_batched_tokens(self) -> int:

@@ -2,6 +2,7 @@
 
 from simserve.scheduling.chunked import ChunkedScheduler
 from simserve.scheduling.continuous import ContinuousScheduler
+from simserve.scheduling.no_cache import NoCacheContinuousScheduler, NoCachePool, NoCacheStaticScheduler
 from simserve.scheduling.pool import Limits, Pool
 from simserve.scheduling.scheduler import Scheduler
 from simserve.scheduling.static import StaticScheduler
@@ -11,6 +12,9 @@ __all__ = [
     "ChunkedScheduler",
     "ContinuousScheduler",
     "Limits",
+    "NoCacheContinuousScheduler",
+    "NoCachePool",
+    "NoCacheStaticScheduler",
     "Pool",
     "Scheduler",
     "StaticScheduler",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from simserve.request import Sequence
 from simserve.scheduling.least import Least
 
@@ -21,6 +23,13 @@ class DecodeCohort:
 
     def __len__(self) -> int:
         return len(self._members)
+
+    def __iter__(self) -> Iterator[Sequence]:
+        return iter(self._members.values())
+
+    def num_computed_tokens(self, seq: Sequence) -> int:
+        """What a member has computed by now."""
+        return seq.num_computed_tokens + self.clock - seq.joined_clock
 
     @property
     def max_context_tokens(self) -> int:

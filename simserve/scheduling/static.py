@@ -14,6 +14,7 @@ class _Totals:
 
     num_requests: int = 0
     longest_prompt: int = 0
+    longest_answer: int = 0  # as declared
     declared_tokens: int = 0
     oldest_ns: int = 1 << 62
 
@@ -48,8 +49,7 @@ class StaticScheduler:
         if self._group:
             self.pool.allocator.grow(1)
             if self._standing is None:
-                context = len(self._group) * self._longest_prompt
-                self._standing = Batch((), len(self._group), context, max_decode_context=self._longest_prompt)
+                self._standing = self._decoding()
             return self._standing
         if not self.pool.waiting:
             return None
@@ -117,21 +117,24 @@ class StaticScheduler:
             request = seq.request
             queue.num_requests += 1
             queue.longest_prompt = max(queue.longest_prompt, request.num_prompt_tokens)
+            queue.longest_answer = max(queue.longest_answer, self._declared_answer(request))
             queue.declared_tokens += pool.allocator.declared_tokens(request)
             queue.oldest_ns = min(queue.oldest_ns, seq.arrival_ns)
-        padded = queue.num_requests * queue.longest_prompt
+        padded = self._largest_step(queue.num_requests, queue.longest_prompt, queue.longest_answer)
         return padded <= limits.max_num_batched_tokens and queue.declared_tokens <= pool.allocator.admissible_tokens()
 
     def _collect(self) -> list[Sequence]:
         """The longest prefix of the queue that fits together, taken out."""
         pool, limits, room = self.pool, self.pool.limits, self.pool.allocator.admissible_tokens()
         members: list[Sequence] = []
-        longest = 0
+        longest_prompt = longest_answer = 0
         while pool.waiting and len(members) < limits.max_num_seqs:
             request = pool.waiting.head().request
-            longest = max(longest, request.num_prompt_tokens)
+            longest_prompt = max(longest_prompt, request.num_prompt_tokens)
+            longest_answer = max(longest_answer, self._declared_answer(request))
             room -= pool.allocator.declared_tokens(request)
-            if (len(members) + 1) * longest > limits.max_num_batched_tokens or room < 0:
+            padded = self._largest_step(len(members) + 1, longest_prompt, longest_answer)
+            if padded > limits.max_num_batched_tokens or room < 0:
                 break
             members.append(pool.waiting.pop())
         self._queue = _Totals()
@@ -143,8 +146,25 @@ class StaticScheduler:
         for seq in members:
             self.pool.allocator.allocate(seq, seq.num_known_tokens)
             self.pool.num_running += 1
+        return self._prefilling()
+
+    def _declared_answer(self, request: Request) -> int:
+        return request.max_output_tokens
+
+    def _largest_step(self, num_rows: int, longest_prompt: int, longest_answer: int) -> int:
+        """Tokens of the largest step of a group: its prefill, padded."""
+        return num_rows * longest_prompt
+
+    def _prefilling(self) -> Batch:
+        """The decision to compute the group's prompts."""
+        members = self._group
         return Batch(
             chunks=(Chunk(self._longest_prompt, 0),) * len(members),
             prefills=tuple((seq, seq.num_known_tokens) for seq in members),
             admitted=tuple(members),
         )
+
+    def _decoding(self) -> Batch:
+        """The decision that stands from then on."""
+        rows, context = len(self._group), self._longest_prompt
+        return Batch((), rows, rows * context, max_decode_context=context)

@@ -60,7 +60,7 @@ class Stretch:
         self._lead_s = lead_s
         self._starts: list[int] = [0]
         self._sums_s: list[float] = [lead_s]
-        self._ramps: list[Ramp] = [step_time.ramp(batch, 0)]
+        self._ramps: list[Ramp] = [self._ramp(0)]
 
     def span_s(self, num_steps: int) -> float:
         """Duration of the first ``num_steps`` steps, seconds."""
@@ -105,7 +105,14 @@ class Stretch:
         start = self._starts[-1] + ramp.num_steps
         self._sums_s.append(self._sums_s[-1] + ramp.sum_s(ramp.num_steps))
         self._starts.append(start)
-        self._ramps.append(self._step_time.ramp(self._batch, start))
+        self._ramps.append(self._ramp(start))
+
+    def _ramp(self, step: int) -> Ramp:
+        """The ramp that begins at a step. Where whole sequences are computed again, no model is linear in the step:
+        attention grows with the square of their lengths, and so each step is a ramp of its own."""
+        if not self._batch.recomputes:
+            return self._step_time.ramp(self._batch, step)
+        return self._step_time.ramp(self._batch.at_step(step), 0)._replace(slope_s=0.0, num_steps=1)
 
     def _guess(self, span_s: float) -> int:
         """Near the smallest n with ``span_s(n) >= span_s``: the root of the quadratic of the ramp where it falls."""
