@@ -4,15 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from statistics import median
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from calibrate.grid import Point
 from simserve.request import Batch, Chunk
 from simserve.step_time.composition import ComposedSteps
-from simserve.step_time.profile_schema import MixedCorrection
+from simserve.step_time.profile_schema import MixedCorrection, Table
 
 Form = Literal["ratio", "added"]
 Pair = tuple[float, float]  # measured and composed seconds
+_FORMS: tuple[Form, Form] = ("ratio", "added")
+
+
+class Fitted(NamedTuple):
+    """How steps of several sequences come out of the tables."""
+
+    one_mask: bool
+    mixed: MixedCorrection | None
+
+
+def fit_composition(medians: Mapping[Point, float], prefill: Table, decode: Table) -> Fitted:
+    """What measured mixed steps make of two tables: whether steps attend as one row under one mask or each sequence to
+    its own cache (see ``ComposedSteps``), whichever predicts each measured mixed step better from the others, and the
+    correction beyond that."""
+    found = []
+    for one_mask in (False, True):
+        composed = ComposedSteps(prefill, decode, one_mask=one_mask)
+        cells = _cells(medians, composed)
+        error = min(_left_out_errors(cells, form) for form in _FORMS)
+        found.append((error, Fitted(one_mask, fit_mixed(medians, composed))))
+    return min(found, key=lambda pair: pair[0])[1]
 
 
 def fit_mixed(medians: Mapping[Point, float], composed: ComposedSteps) -> MixedCorrection | None:
@@ -21,15 +42,10 @@ def fit_mixed(medians: Mapping[Point, float], composed: ComposedSteps) -> MixedC
     Each cell is the median over the contexts measured there. Of a ratio and an addition, the one is taken that predicts
     each measured step better from the others of its cell; a cell that nothing was measured at corrects nothing.
     """
-    cells: dict[tuple[int, int], list[Pair]] = {}
-    for point, seconds in medians.items():
-        if point.phase == "mixed" and not point.held_out:
-            composed_s = composed.ramp(batch_of(point), 0).first_s
-            cells.setdefault((point.num_new_tokens, point.num_decodes), []).append((seconds, composed_s))
+    cells = _cells(medians, composed)
     if not cells:
         return None
-    forms: tuple[Form, Form] = ("ratio", "added")
-    form = min(forms, key=lambda form: sum(_left_out_error(pairs, form) for pairs in cells.values()))
+    form = min(_FORMS, key=lambda form: _left_out_errors(cells, form))
     rows, columns = (tuple(sorted({key[axis] for key in cells})) for axis in (0, 1))
     return MixedCorrection(
         form=form,
@@ -49,11 +65,25 @@ def batch_of(point: Point) -> Batch:
     return Batch(chunks, point.num_decodes, point.num_decodes * point.num_decode_context_tokens)
 
 
+def _cells(medians: Mapping[Point, float], composed: ComposedSteps) -> dict[tuple[int, int], list[Pair]]:
+    """Measured and composed seconds of the mixed steps to fit, by new tokens and decodes."""
+    cells: dict[tuple[int, int], list[Pair]] = {}
+    for point, seconds in medians.items():
+        if point.phase == "mixed" and not point.held_out:
+            composed_s = composed.ramp(batch_of(point), 0).first_s
+            cells.setdefault((point.num_new_tokens, point.num_decodes), []).append((seconds, composed_s))
+    return cells
+
+
 def _cell(pairs: Sequence[Pair], form: Form) -> float:
     """A step is never made shorter by an addition, so that whatever it is added to stays positive."""
     if form == "ratio":
         return median(measured / composed for measured, composed in pairs) if pairs else 1.0
     return max(0.0, median(measured - composed for measured, composed in pairs)) if pairs else 0.0
+
+
+def _left_out_errors(cells: Mapping[tuple[int, int], Sequence[Pair]], form: Form) -> float:
+    return sum(_left_out_error(pairs, form) for pairs in cells.values())
 
 
 def _left_out_error(pairs: Sequence[Pair], form: Form) -> float:

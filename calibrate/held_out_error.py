@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from calibrate.fit import make_table
-from calibrate.fit_mixed import batch_of, fit_mixed
+from calibrate.fit_mixed import batch_of, fit_composition
 from calibrate.grid import Point
 from simserve.step_time.composition import ComposedSteps
 from simserve.step_time.profile_schema import HeldOut, HeldOutError
@@ -27,7 +27,8 @@ _KINDS: dict[str, Callable[[Point], bool]] = {
 def fit_steps(medians: Medians) -> ComposedSteps:
     """Step times by the tables and the mixed correction of ``medians``, what was held out left out."""
     prefill, decode = make_table(medians, "prefill"), make_table(medians, "decode")
-    return ComposedSteps(prefill, decode, fit_mixed(medians, ComposedSteps(prefill, decode)))
+    fitted = fit_composition(medians, prefill, decode)
+    return ComposedSteps(prefill, decode, fitted.mixed, one_mask=fitted.one_mask)
 
 
 def held_out_error(medians: Medians, again: Medians | None = None) -> HeldOut:

@@ -7,12 +7,11 @@ from typing import Any
 
 from calibrate.batch_curve import make_batch_curve
 from calibrate.fit import make_table, make_validity, point_medians
-from calibrate.fit_mixed import fit_mixed
+from calibrate.fit_mixed import fit_composition
 from calibrate.held_out_error import held_out_error
 from calibrate.intervals import add_intervals
 from calibrate.measure import Measurement
 from calibrate.noise import make_drift, make_noise
-from simserve.step_time.composition import ComposedSteps
 from simserve.step_time.profile_schema import (
     SCHEMA_VERSION,
     KvBytes,
@@ -31,7 +30,7 @@ def assemble(
     medians, again = (point_medians(samples, provenance.clock) for samples in runs)
     prefill, decode = make_table(medians, "prefill"), make_table(medians, "decode")
     drift = make_drift(measurement.samples, provenance.clock)
-    mixed = fit_mixed(medians, ComposedSteps(prefill, decode))
+    fitted = fit_composition(medians, prefill, decode)
     made = provenance.model_copy(
         update={
             "duration_s": round(duration_s, 1),
@@ -51,7 +50,8 @@ def assemble(
         "decode": decode.model_dump(mode="json"),
         "noise": make_noise(measurement.samples, provenance.clock).model_dump(mode="json"),
         "drift": drift.model_dump(mode="json") if drift else None,
-        "mixed": mixed.model_dump(mode="json") if mixed else None,
+        "mixed": fitted.mixed.model_dump(mode="json") if fitted.mixed else None,
+        "one_mask": fitted.one_mask,
         "samples": [sample.model_dump(mode="json", exclude_defaults=True) for sample in measurement.samples],
     }
     add_intervals(content, name)

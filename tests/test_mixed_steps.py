@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from calibrate.fit_mixed import batch_of, fit_mixed
+from calibrate.fit_mixed import batch_of, fit_composition, fit_mixed
 from calibrate.grid import Point
 from calibrate.held_out_error import held_out_error
 from simserve.request import Batch, Chunk
@@ -67,6 +67,34 @@ def test_the_held_out_error_of_mixed_steps_is_that_of_the_corrected_prediction()
     assert error.mean == pytest.approx(0.05) and error.max == pytest.approx(0.1)
 
 
+@pytest.mark.parametrize("one_mask", [False, True])
+def test_whether_a_step_attends_as_one_row_is_read_from_the_mixed_steps(one_mask: bool) -> None:
+    """Steps that cost what either rule says, and a tenth more: that rule is found, and the tenth as its correction."""
+    tables = table_of(CELLS), table_of(CELLS)
+    truth = ComposedSteps(*tables, one_mask=one_mask)
+    medians = {point: 1.1 * truth.ramp(batch_of(point), 0).first_s for point in MIXED}
+    fitted = fit_composition(medians, *tables)
+    assert fitted.one_mask == one_mask and fitted.mixed is not None and fitted.mixed.form == "ratio"
+    assert all(value == pytest.approx(1.1) for row in fitted.mixed.values for value in row)
+    assert fit_composition({}, *tables) == (False, None)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 60), st.integers(0, 300)), min_size=1, max_size=4),
+    st.integers(0, 9),
+    st.integers(1, 300),
+)
+def test_under_one_mask_a_row_attends_to_every_cache(chunks: list[tuple[int, int]], decodes: int, mean: int) -> None:
+    """However tokens and caches are shared out among sequences, a step of N tokens over K cached ones is one prefill
+    of N tokens over K: here 1 ms and 0.1 ms a token and 0.1 µs a (token, cached token) pair, by the definition."""
+    steps = ComposedSteps(table_of(CELLS), table_of(CELLS), one_mask=True)
+    new = sum(tokens for tokens, _ in chunks) + decodes
+    cached = sum(context for _, context in chunks) + decodes * mean
+    got = steps.ramp(Batch(tuple(Chunk(*each) for each in chunks), decodes, decodes * mean), 0).first_s
+    if new <= 256 and cached >= 1:  # the grid's own rows and contexts; beyond it the slope goes on
+        assert got == pytest.approx(affine(new, cached), rel=1e-9)
+
+
 RATIO = MixedCorrection(
     form="ratio", num_new_tokens=(8, 128), num_decodes=(2, 32), values=((1.0, 2.0), (3.0, 4.0)), num_points=4
 )
@@ -82,10 +110,15 @@ def test_between_cells_it_is_bilinear_in_logarithms_and_outside_the_edge() -> No
     assert added(Ramp(1.0, 0.5, 3), 32, 8) == Ramp(3.5, 0.5, 3)
 
 
-@given(st.integers(1, 300), st.integers(0, 900), st.integers(1, 40), st.integers(1, 900), st.integers(1, 60))
-def test_corrected_stretches_are_sums_of_their_steps(new: int, context: int, decodes: int, mean: int, n: int) -> None:
-    """INV-7: the correction does not depend on contexts, so ramps stay exact."""
-    steps = ComposedSteps(table_of(CELLS), table_of(CELLS), RATIO)
+Step = tuple[int, int, int, int]
+STEPS = st.tuples(st.integers(1, 300), st.integers(0, 900), st.integers(1, 40), st.integers(1, 900))
+
+
+@given(STEPS, st.integers(1, 60), st.booleans())
+def test_corrected_stretches_are_sums_of_their_steps(step: Step, n: int, one_mask: bool) -> None:
+    """INV-7: the correction does not depend on contexts, so ramps stay exact; under one mask too."""
+    steps = ComposedSteps(table_of(CELLS), table_of(CELLS), RATIO, one_mask=one_mask)
+    new, context, decodes, mean = step
 
     class Model:
         source: Any = None
@@ -122,3 +155,5 @@ def test_the_note_says_what_mixed_steps_rest_on() -> None:
     assert ProfileStepTime(bare).source.note.endswith("packed prefills and mixed steps are compositions")
     measured = bare.model_copy(update={"mixed": RATIO})
     assert "corrected by 4 measured ones (8–128 tokens beside 2–32 decodes)" in ProfileStepTime(measured).source.note
+    assert "attend as one row" not in ProfileStepTime(measured).source.note
+    assert "attend as one row" in ProfileStepTime(measured.model_copy(update={"one_mask": True})).source.note

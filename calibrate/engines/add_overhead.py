@@ -69,10 +69,10 @@ def with_overhead(bare: Profile, name: str, made: Provenance, measurement: Measu
     ``held_out`` is then the error against the engine's steps that were not fitted."""
     runs = [[s for s in measurement.samples if (s.session > 0) == later] for later in (False, True)]
     medians, again = (point_medians(samples, made.clock) for samples in runs)
-    before = ComposedSteps(bare.prefill, bare.decode, bare.mixed)
+    before = ComposedSteps(bare.prefill, bare.decode, bare.mixed, one_mask=bare.one_mask)
     overhead = fit_overhead(medians, before)
     prefill, decode = add_to_prefill(bare.prefill, overhead), add_to_decode(bare.decode, overhead)
-    held_out = compare(ComposedSteps(prefill, decode, bare.mixed), medians, again)
+    held_out = compare(ComposedSteps(prefill, decode, bare.mixed, one_mask=bare.one_mask), medians, again)
     told = compare(before, medians, again).all
     about = StepOverhead(
         source=made.source or "an engine",

@@ -19,21 +19,29 @@ class ComposedSteps:
     - A mixed step takes T_pre(Q + B, C) with each decode counted as a chunk of one token over the smallest context,
       plus what the decodes' real context costs above that, T_dec(B, mean) − T_dec(B, smallest); measured mixed steps
       correct that by a ratio or an addition over (Q, B), where there are any.
+    - With ``one_mask`` a step with prefills attends as one row under one mask, every token to the cache of every
+      sequence (transformers' paged attention; the mask then hides what is foreign): all its N tokens together take
+      T_pre(N, Σ contexts), decodes' contexts included.
 
-    All three are piecewise linear in the step number, hence exact ramps.
+    All of them are piecewise linear in the step number, hence exact ramps.
     """
 
-    def __init__(self, prefill: Table, decode: Table, mixed: MixedCorrection | None = None) -> None:
+    def __init__(
+        self, prefill: Table, decode: Table, mixed: MixedCorrection | None = None, *, one_mask: bool = False
+    ) -> None:
         self._prefill = Surface(prefill, below="linear")
         self._decode = Surface(decode)
         self._pairs_per_decode = self._decode.min_context + 0.5
         self._correct = corrector(mixed)
+        self._one_mask = one_mask
 
     def ramp(self, batch: Batch, step: int) -> Ramp:
         """The ramp that step number ``step`` (from 0) of a stretch of ``batch`` begins."""
         num_decodes = batch.num_decodes
         if not batch.chunks:
             return self._decode.curve(num_decodes).ramp(batch.decode_context_tokens / num_decodes + step, 1.0)
+        if self._one_mask:
+            return self._in_one_row(batch, step)
         num_tokens, squares, pairs = num_decodes, 0, num_decodes * self._pairs_per_decode
         for new, context in batch.chunks:
             num_tokens += new
@@ -53,3 +61,11 @@ class ComposedSteps:
             prefill.extrapolated or decode.extrapolated,
         )
         return self._correct(mixed, num_tokens - num_decodes, num_decodes)
+
+    def _in_one_row(self, batch: Batch, step: int) -> Ramp:
+        """A step with prefills whose tokens all attend to all cached ones."""
+        num_new = sum(new for new, _ in batch.chunks)
+        num_tokens, num_decodes = num_new + batch.num_decodes, batch.num_decodes
+        cached = batch.decode_context_tokens + sum(context for _, context in batch.chunks)
+        row = self._prefill.curve(num_tokens).ramp(float(cached + num_tokens * step), float(num_tokens))
+        return self._correct(row, num_new, num_decodes) if num_decodes else row

@@ -14,7 +14,7 @@ class ProfileStepTime:
 
     def __init__(self, profile: Profile) -> None:
         self.source = _source(profile)
-        self._steps = ComposedSteps(profile.prefill, profile.decode, profile.mixed)
+        self._steps = ComposedSteps(profile.prefill, profile.decode, profile.mixed, one_mask=profile.one_mask)
 
     def ramp(self, batch: Batch, step: int) -> Ramp:
         """The ramp that step number ``step`` (from 0) of a stretch of ``batch`` begins."""
@@ -63,6 +63,8 @@ def _note(profile: Profile) -> str:
             f"{mixed.num_points} measured ones ({mixed.num_new_tokens[0]}–{mixed.num_new_tokens[-1]} tokens beside "
             f"{mixed.num_decodes[0]}–{mixed.num_decodes[-1]} decodes)"
         )
+    if profile.one_mask:
+        compositions += "; steps with prefills attend as one row under one mask"
     lacks = _LACKS[made.origin]
     if profile.overhead is not None:
         lacks = f"bare forwards with an overhead per step fitted on {profile.overhead.source}; "

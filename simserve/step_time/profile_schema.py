@@ -194,7 +194,7 @@ class StepOverhead(Strict):
 
 
 class Profile(Strict):
-    """A measured step-time profile."""
+    """A measured step-time profile. ``one_mask``: steps with prefills attend as one row, see ``ComposedSteps``."""
 
     schema_version: Literal[1]
     name: str
@@ -206,6 +206,7 @@ class Profile(Strict):
     kv_bytes_per_token: KvBytes | None
     batch_curve: BatchCurve
     mixed: MixedCorrection | None = None
+    one_mask: bool = False
     noise: Noise | None = None
     drift: Drift | None = None
     overhead: StepOverhead | None = None
