@@ -257,7 +257,8 @@ class Engine:
     def _expect_finish(self, seq: Sequence) -> None:
         """The finish check: the only reader of a true output length. The sequence has just joined the cohort."""
         remaining = seq.request.num_output_tokens - seq.num_generated_tokens
-        last, joined = seq.joined_clock + remaining, seq.joined_clock
+        joined = seq.joined_clock
+        last = joined + self._scheduler.pool.cohort.steps_to_emit(seq, remaining)
         heapq.heappush(self._finishes, (last, seq.admission, seq.id, seq.arrival_ns, joined, seq))
 
     def _steps_to_finish(self, batch: Batch) -> int:

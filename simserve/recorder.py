@@ -249,7 +249,7 @@ class Recorder:
     def _open(self, now_ns: int, batch: Batch) -> Span:
         pool = self._pool
         used, num_waiting = pool.used_tokens, len(pool.waiting)
-        coming = sum(tokens for _, tokens in batch.prefills) + (len(pool.cohort) if batch.num_decodes else 0)
+        coming = sum(tokens for _, tokens in batch.prefills) + (pool.cohort.coming_tokens if batch.num_decodes else 0)
         reserved, internal = pool.allocator.waste(used, coming)
         num_prefill_tokens = sum(chunk.num_new_tokens for chunk in batch.chunks)
         span = Span(now_ns, now_ns, 0, batch.num_seqs, batch.num_decodes, num_prefill_tokens)

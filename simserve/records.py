@@ -211,6 +211,10 @@ class Records:
     num_looked_up_tokens: int = 0  # known tokens at first admissions
     num_found_tokens: int = 0  # of them, those found in the cache
     num_prefix_evictions: int = 0  # blocks that were taken while they could be found
+    draft_tokens: int = 0  # of a pass and sequence, γ; 0 without speculation
+    num_passes: int = 0  # of every sequence, each in which its drafts were verified
+    num_accepted_tokens: int = 0  # drafts that agreed with the target, those beyond an answer's end too
+    num_rejected_tokens: int = 0  # computed in passes and rolled back
     num_turned_away: int = 0  # answers 429, one request may get several
     num_timed_out_attempts: int = 0
     num_arrived: int = 0

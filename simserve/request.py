@@ -142,6 +142,8 @@ class Batch:
     - ``num_decodes`` sequences that compute one token each, over ``decode_context_tokens`` cached tokens in all, the
       longest over ``max_decode_context``, which stays the longest as all grow alike (0, all alike, unless the model has
       ``needs_max_decode_context = True``: keeping it costs 3 % of the engine's time);
+    - ``tokens_per_decode``: with drafts to verify (``speculation``) each decode computes so many tokens, γ + 1, over its
+      cached ones; such a batch is never repeated;
     - ``recomputes``: without a cache, ``chunks`` are all rows, each a whole sequence over an empty context at every
       step, and in later steps each has grown by ONE token per step. ``num_decodes`` is 0. ``Stretch`` asks a model step
       by step, with the chunks as that step has them (``at_step``), so a model need not know of growth.
@@ -163,6 +165,7 @@ class Batch:
     paused: tuple[Sequence, ...] = ()
     resumed: tuple[Sequence, ...] = ()
     recomputes: bool = False
+    tokens_per_decode: int = 1
 
     def at_step(self, step: int) -> Batch:
         """The shape of step number ``step`` (from 0) of a decision that recomputes, as a decision of its own."""
@@ -171,7 +174,7 @@ class Batch:
     @property
     def num_batched_tokens(self) -> int:
         """Tokens that one step pushes through the model."""
-        return sum(chunk.num_new_tokens for chunk in self.chunks) + self.num_decodes
+        return sum(chunk.num_new_tokens for chunk in self.chunks) + self.num_decodes * self.tokens_per_decode
 
     @property
     def num_seqs(self) -> int:

@@ -106,6 +106,13 @@ class PagedAllocator:
         table = self._tables.setdefault(seq.id, [])
         self._take(table, self._blocks(num_tokens) - len(table))
 
+    def shrink(self, seq: Sequence, num_tokens: int) -> None:
+        """Give back the blocks beyond those that ``num_tokens`` need, the last one first."""
+        table, kept = self._tables[seq.id], self._blocks(num_tokens)
+        if kept < len(table):
+            self._release(table[kept:][::-1])
+            del table[kept:]
+
     def start_growth(self, seq: Sequence, num_tokens: int) -> None:
         """The sequence, with room for ``num_tokens`` in its table, joins the growing ones."""
         phase = (num_tokens - self._clock) % self.block_size

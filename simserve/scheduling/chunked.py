@@ -46,7 +46,8 @@ class ChunkedScheduler:
         pool.allocator.grow(1)
         admitted: list[Sequence] = []
         if pool.waiting and not victims:
-            moved += self._admit(pool.limits.max_num_batched_tokens - len(pool.cohort) - chunk, admitted, prefills)
+            budget = pool.limits.max_num_batched_tokens - pool.cohort.num_step_tokens - chunk
+            moved += self._admit(budget, admitted, prefills)
         if not prefills and not len(pool.cohort):
             self._unreported = preempted, moved  # what is held was in the way of the last one that ran
             return None
@@ -138,7 +139,7 @@ class ChunkedScheduler:
     def _partial_chunk(self) -> int:
         if self._partial is None:
             return 0
-        budget = self.pool.limits.max_num_batched_tokens - len(self.pool.cohort)
+        budget = self.pool.limits.max_num_batched_tokens - self.pool.cohort.num_step_tokens
         return min(self._partial.num_uncomputed_tokens, budget)
 
     def _make_room(self) -> tuple[list[Sequence], int]:

@@ -32,6 +32,20 @@ class DecodeCohort:
         return seq.num_computed_tokens + self.clock - seq.joined_clock
 
     @property
+    def num_step_tokens(self) -> int:
+        """Tokens that a step computes for all members."""
+        return len(self._members)
+
+    @property
+    def coming_tokens(self) -> int:
+        """Tokens that a step writes into the cache."""
+        return len(self._members)
+
+    def steps_to_emit(self, seq: Sequence, num_tokens: int) -> int:
+        """Steps until a member has emitted ``num_tokens`` more, its last ones."""
+        return num_tokens
+
+    @property
     def max_context_tokens(self) -> int:
         """What the member with the longest context has in the cache; 0 without members, and unless ``watch_longest``
         was called."""

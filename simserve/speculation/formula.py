@@ -15,6 +15,6 @@ def mean_tokens_per_pass(probabilities: Sequence[float]) -> float:
 
 
 def mean_speedup(probabilities: Sequence[float], cost: float) -> float:
-    """Speed of an answer over the plain engine's where a pass takes γ · ``cost`` + 1 plain decode steps: that is, where a
+    """Speed of an answer over the plain engine's where a pass takes γ · ``cost`` + 1 plain decode steps: where a
     step takes as long whether it computes one token for a sequence or γ + 1."""
     return mean_tokens_per_pass(probabilities) / (len(probabilities) * cost + 1.0)
