@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from simserve.report.words import count, dig, duration, number, ratio, share, times
+from simserve.report.words import count, dig, duration, magnitude, number, ratio, share, times
 
 Better = Literal["higher", "lower", ""]
 Summaries = Mapping[str, Mapping[str, Any]]
+_DIFFER = 1.01  # a smaller ratio is no difference between variants worth a row
 _TIE = 5e-4  # relative: nobody reads a smaller difference out of three digits
 
 
@@ -51,6 +52,17 @@ KEY_MEASURES = (
     Measure("makespan", "makespan_s", duration, "lower", "first arrival to last completion"),
     Measure("cache filled, mean", "kv_cache.mean_used", share, "", "share of the cache that holds tokens"),
 )
+SPECULATION = (
+    Measure("tokens per pass", "speculation.tokens_per_pass", number, "higher", "of a sequence that speculates"),
+    Measure("drafts accepted", "speculation.acceptance_rate", share, "higher"),
+)
+WHERE_THEY_DIFFER = (
+    Measure("computed tokens", "computed_tokens", count, "lower", "pushed through the model, prompts included"),
+    Measure("multiply-adds", "model_macs", magnitude, "lower", "of weights and attention, by formula"),
+    Measure("cache capacity, tokens", "kv_cache.capacity_tokens", count, "higher"),
+    Measure("KV bytes per token", "kv_cache.bytes_per_token", count, "lower"),
+    Measure("running, peak", "peak_running", count, "", "sequences admitted at once"),
+)
 GOODPUT = Measure("goodput, requests/s", "goodput_rps", number, "higher", "requests that meet every SLO")
 ALL_MEASURES = (
     Measure("requests", "num_requests", count, ""),
@@ -85,14 +97,21 @@ ALL_MEASURES = (
     Measure("slot-time held by finished requests", "wasted_slot_share", share, "lower"),
     Measure("prefilled padding", "prompt_padding_share", share, "lower"),
     Measure("steps", "num_steps", count, "lower"),
-    Measure("computed tokens", "computed_tokens", count, ""),
+    Measure("computed tokens", "computed_tokens", count, "", "pushed through the model, prompts included"),
+    Measure("multiply-adds", "model_macs", magnitude, "lower", "of weights and attention, by formula"),
     Measure("padding tokens", "padding_tokens", count, "lower"),
     Measure("preemptions", "num_preemptions", count, "lower"),
     Measure("recomputed tokens", "recomputed_tokens", count, "lower"),
     Measure("tokens for nobody", "abandoned_tokens", count, "lower", "computed in attempts that were given up"),
+    Measure("passes with drafts", "speculation.num_passes", count, "", "one per sequence and step"),
+    Measure("tokens drafted", "speculation.drafted_tokens", count, ""),
+    Measure("drafted tokens accepted", "speculation.accepted_tokens", count, ""),
+    Measure("drafts accepted", "speculation.acceptance_rate", share, "higher"),
+    Measure("tokens per pass", "speculation.tokens_per_pass", number, "higher"),
     Measure("swapped bytes", "swapped_bytes", count, "lower"),
     Measure("extrapolated steps", "extrapolated_step_share", share, "lower", "outside the measured range"),
     Measure("cache capacity, tokens", "kv_cache.capacity_tokens", count, ""),
+    Measure("KV bytes per token", "kv_cache.bytes_per_token", count, ""),
     Measure("cache filled, mean", "kv_cache.mean_used", share, ""),
     Measure("cache filled, peak", "kv_cache.peak_used", share, ""),
     Measure("prefix hit rate", "kv_cache.prefix_hit_rate", share, "higher", "of the tokens looked up at admission"),
@@ -106,8 +125,11 @@ ALL_MEASURES = (
 
 
 def key_rows(summaries: Summaries, has_slo: bool) -> list[MeasureRow]:
-    """The rows that most readers want."""
-    return measure_rows(summaries, [*KEY_MEASURES[:2], GOODPUT, *KEY_MEASURES[2:]] if has_slo else KEY_MEASURES)
+    """The rows that most readers want; what variants push through the model and what their caches hold, where they
+    differ in it."""
+    goal = [GOODPUT] if has_slo else []
+    rows = measure_rows(summaries, [*KEY_MEASURES[:2], *goal, *KEY_MEASURES[2:], *SPECULATION])
+    return rows + [row for row in measure_rows(summaries, WHERE_THEY_DIFFER) if _differs(row, summaries)]
 
 
 def all_rows(summaries: Summaries, has_slo: bool) -> list[MeasureRow]:
@@ -124,6 +146,12 @@ def measure_rows(summaries: Summaries, measures: Sequence[Measure]) -> list[Meas
         if any(value is not None for value in values):
             rows.append(MeasureRow(measure, _cells(measure, values)))
     return rows
+
+
+def _differs(row: MeasureRow, summaries: Summaries) -> bool:
+    values = [dig(summary, row.measure.path) for summary in summaries.values()]
+    known = [value for value in values if value is not None]
+    return max(known) > _DIFFER * min(known)
 
 
 def _cells(measure: Measure, values: Sequence[float | None]) -> tuple[Cell, ...]:

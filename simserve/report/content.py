@@ -19,6 +19,7 @@ from simserve.report.slots import slot_figures, slot_table
 from simserve.report.style import VariantStyle, variant_styles
 from simserve.report.surface import Surface, surface_figures
 from simserve.report.traffic import traffic_figures, traffic_sentence
+from simserve.report.work import work_figures
 
 if TYPE_CHECKING:
     from simserve.simulate import RunResult, VariantResult
@@ -112,6 +113,7 @@ def _sections(result: RunResult) -> Iterator[Section]:
     yield Section("latency", "Latency", _INTRO["latency"], tuple(latency), legend="variants")
     load = load_figures(styles, timelines, summaries)
     yield Section("load", "Over time", _INTRO["load"], tuple(load), legend="variants")
+    yield Section("work", "Work", _INTRO["work"], tuple(work_figures(summaries, {})))
     yield Section("cache", "Cache", _INTRO["cache"], tuple(cache_figures(styles, timelines, summaries)), legend="cache")
     slots, left_out = slot_figures(styles, records)
     yield Section(
@@ -185,6 +187,8 @@ _INTRO = {
     "latency": "Each curve says which share of the requests was served at least that fast: further left is better, and "
     "a steep curve treats everyone alike. Point at a chart to read it at one share.",
     "load": "Means over short, equal spells of time from the first arrival; a curve ends with its last answer.",
+    "work": "Every token that a step computes is pushed through the model. With a cache each is needed once, and the "
+    "last of an answer never; what is computed again was not kept.",
     "cache": "What is filled holds tokens; what is hatched or dotted is held or blocked without holding any.",
     "slots": "One row per slot: who sat in it, and whether that request was being prefilled, was producing tokens, or "
     "had finished and waited for the rest of its batch.",

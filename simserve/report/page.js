@@ -13,7 +13,7 @@
     return `${significant(value * scale, 3)}${unit}`;
   };
   const SECONDS = [[1e-3, 1e6, " µs"], [1, 1e3, " ms"], [600, 1, " s"], [7200, 1 / 60, " min"], [Infinity, 1 / 3600, " h"]];
-  const COUNTS = [[10000, 1, ""], [1e6, 1e-3, "k"], [1e9, 1e-6, "M"], [Infinity, 1e-9, "G"]];
+  const COUNTS = [[10000, 1, ""], [1e6, 1e-3, "k"], [1e9, 1e-6, "M"], [1e12, 1e-9, "G"], [1e15, 1e-12, "T"], [Infinity, 1e-15, "P"]];
   const format = (units, zero) => (datum) => {
     const value = number(datum);
     return Number.isNaN(value) ? "–" : value === 0 ? zero : scaled(value, units);

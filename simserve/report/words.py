@@ -8,6 +8,13 @@ from typing import Any
 
 NOTHING = "–"
 NBSP = "\u00a0"  # a number and its unit stay on one line
+_MAGNITUDES = (
+    (1e6, 1.0, ""),
+    (1e9, 1e6, "million"),
+    (1e12, 1e9, "billion"),
+    (1e15, 1e12, "trillion"),
+    (1e18, 1e15, "quadrillion"),
+)
 
 
 def dig(summary: Mapping[str, Any], path: str) -> float | None:
@@ -59,6 +66,16 @@ def share(value: float | None) -> str:
         return f">{NBSP}99.9{NBSP}%"
     decimals = 1 if 0 < percent < 100 and percent != round(percent) else 0
     return f"{percent:.{decimals}f}{NBSP}%"
+
+
+def magnitude(value: float | None) -> str:
+    """A large number in words: thousand, million, billion (10⁹) and so on."""
+    if value is None:
+        return NOTHING
+    for limit, scale, word in _MAGNITUDES:
+        if abs(value) < limit:
+            return f"{significant(value / scale)}{NBSP}{word}".rstrip(NBSP)
+    return f"{significant(value / 1e18)}{NBSP}quintillion"
 
 
 def times(ratio: float | None) -> str:
