@@ -142,8 +142,9 @@ class Batch:
     - ``num_decodes`` sequences that compute one token each, over ``decode_context_tokens`` cached tokens in all, the
       longest over ``max_decode_context``, which stays the longest as all grow alike (0, all alike, unless the model has
       ``needs_max_decode_context = True``: keeping it costs 3 % of the engine's time);
-    - ``tokens_per_decode``: with drafts to verify (``speculation``) each decode computes so many tokens, γ + 1, over its
-      cached ones; such a batch is never repeated;
+    - ``tokens_per_decode``: with drafts to verify (``speculation``) each decode computes γ + 1 tokens over its cached
+      ones. Such a batch is never repeated, and ``speculation.step_time`` shows it to models as decodes and as chunks;
+    - ``num_extra_rows``: rows that need the output head beyond one per sequence, where chunks are verified;
     - ``recomputes``: without a cache, ``chunks`` are all rows, each a whole sequence over an empty context at every
       step, and in later steps each has grown by ONE token per step. ``num_decodes`` is 0. ``Stretch`` asks a model step
       by step, with the chunks as that step has them (``at_step``), so a model need not know of growth.
@@ -166,6 +167,7 @@ class Batch:
     resumed: tuple[Sequence, ...] = ()
     recomputes: bool = False
     tokens_per_decode: int = 1
+    num_extra_rows: int = 0
 
     def at_step(self, step: int) -> Batch:
         """The shape of step number ``step`` (from 0) of a decision that recomputes, as a decision of its own."""

@@ -36,9 +36,9 @@ class RooflineStepTime:
     ``kv_dtype`` that of the cache (default: ``dtype``). Attention computes in 16 bits unless ``dtype`` is fp32, and
     activations travel so, as in serving engines.
 
-    FLOPs are exact: 2 per weight and token, the output head for one row per sequence, 4 · head width per (query, key)
-    pair of a causal mask. Bytes: all weights once per step; the keys and values read and written. Traffic of
-    activations is not counted apart: the efficiencies were fitted with it inside.
+    FLOPs are exact: 2 per weight and token, the output head for one row per sequence (and for every verified draft),
+    4 · head width per (query, key) pair of a causal mask. Bytes: all weights once per step; keys and values read and
+    written. Traffic of activations is not counted apart: the efficiencies were fitted with it inside.
 
     Raises ``ScenarioError`` for a dtype that the device lacks or a division that cannot be made.
     """
@@ -90,7 +90,7 @@ class RooflineStepTime:
         compute_s, compute_slope_s = pairs * self._pair_s, pairs_per_step * self._pair_s
         memory_s, memory_slope_s = cached * self._cached_s, new_per_step * self._cached_s
         decode_pairs = batch.decode_context_tokens + num_decodes * (step + 1)
-        rest_s = self._fixed_s(tokens, num_decodes + len(batch.chunks)) + decode_pairs * self._decode_pair_s
+        rest_s = self._fixed_s(tokens, batch.num_seqs + batch.num_extra_rows) + decode_pairs * self._decode_pair_s
         slope_s = num_decodes * self._decode_pair_s
         if compute_s >= memory_s:
             steps = _steps_above(compute_s - memory_s, compute_slope_s - memory_slope_s)

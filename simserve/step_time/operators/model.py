@@ -19,7 +19,7 @@ _MOST_ROWS = 24  # of either table among the points of a report
 class OperatorStepTime:
     """How long a step takes by operator tables.
 
-    - Operators over tokens and over sequences see the step's totals, one row per sequence.
+    - Operators over tokens and over sequences see the step's totals, one row per sequence and for each verified draft.
     - Decodes attend as so many of their mean context would, and where the tables say what unequal contexts cost
       (``skew``), a measured share of the way to so many of the longest; ``unequal_contexts=False`` leaves that out.
     - The prefills of a step, n_i new tokens over c_i cached ones, attend as one chunk of Q = Σ n_i tokens does over
@@ -62,7 +62,7 @@ class OperatorStepTime:
 
     def ramp(self, batch: Batch, step: int) -> Ramp:
         """The ramp that step number ``step`` (from 0) of a stretch of ``batch`` begins."""
-        rest_s, outside = self._without_attention(batch.num_batched_tokens, batch.num_seqs)
+        rest_s, outside = self._without_attention(batch.num_batched_tokens, batch.num_seqs + batch.num_extra_rows)
         attention = self._attention_ramp(batch, step)
         layers = self._num_layers
         return Ramp(
