@@ -14,8 +14,8 @@ _PERCENTILES = (2.5, 97.5)
 
 
 def add_intervals(content: dict[str, Any], name: str) -> None:
-    """Put ``low_s`` and ``high_s`` into every row of both tables of a profile's JSON: percentiles over draws, which
-    hold the noise within the run and between runs."""
+    """Put ``low_s`` and ``high_s`` into every row of the tables of a profile's JSON: percentiles over draws, which hold
+    the noise within the run and between runs."""
     profile = parse_profile({**content, "digest": content_digest(content)}, name)
     draws = ProfileDraws(profile)
     rng = np.random.default_rng(0)
@@ -23,7 +23,14 @@ def add_intervals(content: dict[str, Any], name: str) -> None:
     for phase in ("prefill", "decode"):
         tables = [getattr(profile, phase) for profile in drawn]
         for index, row in enumerate(content[phase]["rows"]):
-            cells = np.array([table.rows[index].seconds for table in tables])
-            low, high = np.percentile(cells, _PERCENTILES, axis=0)
-            row["low_s"] = [float(min(a, b)) for a, b in zip(low, row["seconds"], strict=True)]
-            row["high_s"] = [float(max(a, b)) for a, b in zip(high, row["seconds"], strict=True)]
+            _put_bounds(row, [table.rows[index].seconds for table in tables])
+    if content.get("no_cache"):
+        forwards = [profile.no_cache.seconds for profile in drawn if profile.no_cache is not None]
+        _put_bounds(content["no_cache"], forwards)
+
+
+def _put_bounds(row: dict[str, Any], drawn: list[tuple[float, ...]]) -> None:
+    """``low_s`` and ``high_s`` beside the ``seconds`` of a row, from what each draw says of them."""
+    low, high = np.percentile(np.array(drawn), _PERCENTILES, axis=0)
+    row["low_s"] = [float(min(a, b)) for a, b in zip(low, row["seconds"], strict=True)]
+    row["high_s"] = [float(max(a, b)) for a, b in zip(high, row["seconds"], strict=True)]

@@ -12,6 +12,7 @@ from calibrate.held_out_error import held_out_error
 from calibrate.intervals import add_intervals
 from calibrate.measure import Measurement
 from calibrate.noise import make_drift, make_noise
+from simserve.step_time.no_cache import fit_no_cache
 from simserve.step_time.profile_schema import (
     SCHEMA_VERSION,
     KvBytes,
@@ -31,6 +32,7 @@ def assemble(
     prefill, decode = make_table(medians, "prefill"), make_table(medians, "decode")
     drift = make_drift(measurement.samples, provenance.clock)
     fitted = fit_composition(medians, prefill, decode)
+    no_cache = fit_no_cache(measurement.samples, provenance.clock)
     made = provenance.model_copy(
         update={
             "duration_s": round(duration_s, 1),
@@ -52,6 +54,7 @@ def assemble(
         "drift": drift.model_dump(mode="json") if drift else None,
         "mixed": fitted.mixed.model_dump(mode="json") if fitted.mixed else None,
         "one_mask": fitted.one_mask,
+        "no_cache": no_cache.model_dump(mode="json") if no_cache else None,
         "samples": [sample.model_dump(mode="json", exclude_defaults=True) for sample in measurement.samples],
     }
     add_intervals(content, name)

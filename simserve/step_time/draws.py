@@ -6,7 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from simserve.step_time.monotone import non_decreasing
-from simserve.step_time.profile_schema import Profile, Table, TableRow
+from simserve.step_time.no_cache import bare_forwards, no_cache_readings
+from simserve.step_time.profile_schema import NoCacheTable, Profile, Table, TableRow
 
 _UNKNOWN_SHARED = 0.1  # of a profile that does not tell how its runs differ: the middle of what was seen on CPUs
 
@@ -26,6 +27,9 @@ class ProfileDraws:
     def __init__(self, profile: Profile) -> None:
         self._profile = profile
         self._prefill, self._decode = _samples(profile, "prefill"), _samples(profile, "decode")
+        self._whole = bare_forwards(profile)
+        readings = no_cache_readings(profile.samples, profile.provenance.clock)
+        self._readings = {length: np.array(seconds) for length, seconds in readings.items()}
         noise = profile.noise
         self._shared = noise.shared if noise else _UNKNOWN_SHARED
         self._per_point = noise.per_point if noise else 0.0
@@ -39,7 +43,17 @@ class ProfileDraws:
         if mixed is not None and mixed.form == "added":
             scaled = tuple(tuple(value * shared for value in row) for row in mixed.values)
             mixed = mixed.model_copy(update={"values": scaled})
-        return self._profile.model_copy(update={"prefill": prefill, "decode": decode, "mixed": mixed})
+        tables = {"prefill": prefill, "decode": decode, "mixed": mixed, "no_cache": self._forwards(shared, rng)}
+        return self._profile.model_copy(update=tables)
+
+    def _forwards(self, shared: float, rng: np.random.Generator) -> NoCacheTable | None:
+        if self._whole is None:
+            return None
+        lengths, seconds = self._whole.num_tokens, []
+        factors = shared * np.exp(self._per_point * rng.standard_normal(len(lengths)))
+        for length, known, factor in zip(lengths, self._whole.seconds, factors, strict=True):
+            seconds.append(known * float(factor * _change(self._readings.get(length), rng)))
+        return NoCacheTable(num_tokens=lengths, seconds=tuple(seconds))
 
     def _table(self, table: Table, samples: Rows, shared: float, rng: np.random.Generator) -> Table:
         rows = []
@@ -47,12 +61,16 @@ class ProfileDraws:
             factors = shared * np.exp(self._per_point * rng.standard_normal(len(row.contexts)))
             seconds = []
             for context, known, factor in zip(row.contexts, row.seconds, factors, strict=True):
-                cell = samples.get(row.row, {}).get(context)
-                # A ratio, so that no draw of wild samples takes less than no time.
-                change = 1.0 if cell is None else np.median(rng.choice(cell, len(cell))) / np.median(cell)
+                change = _change(samples.get(row.row, {}).get(context), rng)
                 seconds.append(known * float(factor * change))
             rows.append(TableRow(row=row.row, contexts=row.contexts, seconds=non_decreasing(seconds)))
         return Table(rows=tuple(rows))
+
+
+def _change(cell: npt.NDArray[np.float64] | None, rng: np.random.Generator) -> float:
+    """How the median of a cell's samples changes when they are drawn anew: a ratio, so that no draw of wild samples
+    takes less than no time."""
+    return 1.0 if cell is None else float(np.median(rng.choice(cell, len(cell))) / np.median(cell))
 
 
 def _samples(profile: Profile, phase: str) -> Rows:

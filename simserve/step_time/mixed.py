@@ -52,14 +52,14 @@ class _Interpolated:
         return found
 
     def _at(self, row: float, column: float) -> float:
-        i, j, down = _place(self._rows, row)
-        k, m, right = _place(self._columns, column)
+        i, j, down = place(self._rows, row)
+        k, m, right = place(self._columns, column)
         upper = (1 - right) * self._values[i][k] + right * self._values[i][m]
         lower = (1 - right) * self._values[j][k] + right * self._values[j][m]
         return (1 - down) * upper + down * lower
 
 
-def _place(axis: Sequence[float], value: float) -> tuple[int, int, float]:
+def place(axis: Sequence[float], value: float) -> tuple[int, int, float]:
     """The knots around ``value`` and how far it is from the first to the second; at the ends both are the last one."""
     j = bisect_right(axis, value)
     if j == 0:

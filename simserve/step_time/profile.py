@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from simserve.request import Batch
 from simserve.step_time.composition import ComposedSteps
-from simserve.step_time.profile_schema import Profile, Table
+from simserve.step_time.no_cache import NoCacheSteps, no_cache_table
+from simserve.step_time.profile_schema import NoCacheTable, Profile, Table
 from simserve.step_time.source import MeasuredPoint, StepTimeSource
 from simserve.step_time.stretch import Ramp
 
@@ -15,9 +18,21 @@ class ProfileStepTime:
     def __init__(self, profile: Profile) -> None:
         self.source = _source(profile)
         self._steps = ComposedSteps(profile.prefill, profile.decode, profile.mixed, one_mask=profile.one_mask)
+        self._profile = profile
+
+    @cached_property
+    def no_cache_table(self) -> NoCacheTable | None:
+        """The whole forwards that the profile holds; without any, steps without a cache are prefills."""
+        return no_cache_table(self._profile)
+
+    @cached_property
+    def _without_cache(self) -> NoCacheSteps:
+        return NoCacheSteps(self._steps, self.no_cache_table)
 
     def ramp(self, batch: Batch, step: int) -> Ramp:
         """The ramp that step number ``step`` (from 0) of a stretch of ``batch`` begins."""
+        if batch.recomputes:
+            return self._without_cache.ramp(batch.at_step(step))
         return self._steps.ramp(batch, step)
 
 

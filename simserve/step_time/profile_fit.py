@@ -73,6 +73,25 @@ class MixedCorrection(Strict):
         return self
 
 
+class NoCacheTable(Strict):
+    """Bare forwards of one whole sequence of ``num_tokens`` without a cache, each computing all of them; bounds as in
+    ``TableRow``."""
+
+    num_tokens: tuple[Positive, ...] = Field(min_length=1)
+    seconds: tuple[Seconds, ...] = Field(min_length=1)
+    low_s: tuple[Seconds, ...] | None = None
+    high_s: tuple[Seconds, ...] | None = None
+
+    @model_validator(mode="after")
+    def _in_order(self) -> NoCacheTable:
+        if any(b <= a for a, b in pairwise(self.num_tokens)):
+            raise ValueError("num_tokens must increase")
+        for cells in (self.seconds, self.low_s, self.high_s):
+            if cells is not None and len(cells) != len(self.num_tokens):
+                raise ValueError(f"{len(self.num_tokens)} lengths but {len(cells)} seconds")
+        return self
+
+
 class HeldOutError(Strict):
     """Relative errors |predicted − measured| / measured on points that were not fitted, as shares; null if none.
     ``noise`` is how far the same points lay from themselves when they were measured again: no prediction can be

@@ -27,6 +27,7 @@ from simserve.step_time.profile_fit import (
     HeldOutError,
     KvBytes,
     MixedCorrection,
+    NoCacheTable,
     Noise,
     Positive,
     Seconds,
@@ -49,6 +50,7 @@ __all__ = [
     "KvBytes",
     "MixedCorrection",
     "ModelDimensions",
+    "NoCacheTable",
     "Noise",
     "Profile",
     "Provenance",
@@ -207,6 +209,7 @@ class Profile(Strict):
     batch_curve: BatchCurve
     mixed: MixedCorrection | None = None
     one_mask: bool = False
+    no_cache: NoCacheTable | None = None
     noise: Noise | None = None
     drift: Drift | None = None
     overhead: StepOverhead | None = None
@@ -281,10 +284,14 @@ def require_model(profile: Profile, model: object, where: str) -> None:
     for field in ModelDimensions.model_fields:
         want, got = getattr(asked, field), getattr(measured, field)
         if want != got:
-            name = getattr(model, "name", "another model")
+            name = str(getattr(model, "name", "another model"))
+            remedy = f"run `simserve calibrate --model {name}`"
+            if field == "num_kv_heads":  # the same model with other heads
+                base = name.removesuffix(f"-kv{want}")
+                remedy = f"run `simserve calibrate --model {base} --kv-heads {want}`, or take a roofline"
             raise ProfileError(
                 f"{where}: model: must be measured on {name}, {field} {want} "
-                f"(got {profile.provenance.model}, {field} {got}); run `simserve calibrate --model {name}`"
+                f"(got {profile.provenance.model}, {field} {got}); {remedy}"
             )
 
 
