@@ -107,6 +107,7 @@ def _variant(variant: VariantResult) -> dict[str, Any]:
     return {
         "scenario_digest": scenario_digest(variant.scenario),
         "resolved_scenario": resolved_scenario(variant.scenario),
+        "simulated_model": variant.model.entry(),
         "step_time": {**step_time_entry(variant), "digest": variant.step_time.source.digest},
     }
 

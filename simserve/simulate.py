@@ -21,6 +21,7 @@ from simserve.request import RequestTable
 from simserve.scenario import Scenario
 from simserve.scenario.messages import printable
 from simserve.scheduling import Scheduler
+from simserve.simulated_model import SimulatedModel
 from simserve.step_time import StepTime
 from simserve.step_time.stretch import NS_PER_S
 from simserve.workload import Workload, build_workload
@@ -30,10 +31,12 @@ OnProgress = Callable[[str, int, int], None]  # variant, requests ended, request
 
 @dataclass(frozen=True)
 class VariantResult:
-    """One variant: its whole scenario, the step times it used, what happened, and its object of ``summary.json``."""
+    """One variant: its whole scenario, the model and the step times it used, what happened, and its object of
+    ``summary.json``."""
 
     name: str
     scenario: Scenario
+    model: SimulatedModel
     step_time: StepTime
     records: Records
     summary: dict[str, Any]
@@ -73,7 +76,7 @@ def simulate(scenario: Scenario, on_progress: OnProgress | None = None, fast_for
 
         records = run_variant(prepared, name, EngineOptions(fast_forward, on_progress=tell))
         summary = summarize(records, parts.scenario.slo)
-        variants[name] = VariantResult(name, parts.scenario, parts.step_time, records, summary)
+        variants[name] = VariantResult(name, parts.scenario, parts.model, parts.step_time, records, summary)
     return RunResult(scenario, prepared.workload, variants)
 
 

@@ -23,7 +23,12 @@ def summary_document(result: RunResult) -> dict[str, Any]:
         "model": _model(first),
         "profile": step_time_entry(first),
         "variants": {
-            name: {"model": _model(variant), "profile": step_time_entry(variant), **variant.summary}
+            name: {
+                "model": _model(variant),
+                "simulated_model": variant.model.entry(),
+                "profile": step_time_entry(variant),
+                **variant.summary,
+            }
             for name, variant in result.variants.items()
         },
     }

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 from simserve.metrics import summarize
 from simserve.scenario import parse_scenario
+from simserve.simulated_model import simulated_model
 from simserve.step_time.source import StepTimeSource
 from tests.record_builders import S, Served, add_gaps, add_span, records_of
 
@@ -52,6 +53,7 @@ def _variant(name, scenario, factor):
     return SimpleNamespace(
         name=name,
         scenario=scenario,
+        model=simulated_model(scenario),
         step_time=SimpleNamespace(source=SOURCE),
         records=records,
         summary=summarize(records, scenario.slo),

@@ -17,13 +17,13 @@ LONGEST_FILE = 350
 CORE = {"request", "model_spec", "kv_cache", "scheduling", "step_time", "workload"}
 RECORDS = {"request", "records", "step_time"}
 RESULT = {"simulate", "scenario", *RECORDS}
-COMMANDS = ("sweep", "knee", "capacity", "compare", "replay", "validate")
+COMMANDS = ("memory", "sweep", "knee", "capacity", "compare", "replay", "validate")
 MAY_IMPORT = {
     "errors": set(),
     "request": set(),
     "model_catalogue": set(),
     "model_spec": {"model_catalogue"},
-    "memory": {"model_spec", "step_time"},
+    "memory": {"model_spec", "step_time", "vllm_flags"},
     "kv_cache": {"request"},
     "scheduling": {"request", "kv_cache"},
     "speculation": {"request", "kv_cache", "records", "recorder", "scheduling", "step_time"},
@@ -38,8 +38,12 @@ MAY_IMPORT = {
     "distributions": {"request"},
     "timeline": {*RECORDS, "distributions"},
     "metrics": {*RECORDS, "distributions", "timeline"},
-    "assemble": {*CORE, "scenario"},
-    "simulate": {*CORE, "clients", "assemble", "engine", "metrics", "recorder", "records", "scenario"},
+    "simulated_model": {"memory", "model_spec", "scenario", "step_time"},
+    "assemble": {*CORE, "scenario", "simulated_model"},
+    "simulate": {
+        *{*CORE, "clients", "assemble", "engine", "metrics", "recorder", "records", "scenario"},
+        "simulated_model",
+    },
     "report": {*RESULT, "metrics"},
     "manifest": {*RESULT},
     "summary": {"simulate", "manifest"},

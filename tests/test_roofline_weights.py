@@ -87,7 +87,8 @@ def test_smaller_weights_fit_where_larger_do_not():
     with pytest.raises(ScenarioError) as caught:
         check_fits(llama, H100, 1, "int4", 47 * GIB)
     assert str(caught.value) == (
-        "step_time.roofline: the weights of llama-3.1-70b in int4 need 33.9 GiB and the cache 47.0 GiB, but 1 × "
+        "step_time.roofline: the weights of llama-3.1-70b in int4 (4.125 bits) need 33.9 GiB and the cache 47.0 "
+        "GiB, but 1 × "
         "h100-sxm has 80.0 GiB; raise tensor_parallel or take smaller weights"
     )
 

@@ -109,11 +109,12 @@ def check_fits(
 ) -> None:
     """Raise ``ScenarioError`` unless weights in the scheme called ``weights`` and ``cache_bytes`` (of all devices
     together) fit their memory."""
-    held, capacity = weight_bytes(model, parse_scheme(weights)), hardware.memory_bytes * tensor_parallel
+    scheme, capacity = parse_scheme(weights), hardware.memory_bytes * tensor_parallel
+    held = weight_bytes(model, scheme)
     if held + cache_bytes <= capacity:
         return
     cache = f" and the cache {cache_bytes / GIB:.1f} GiB" if cache_bytes else ""
-    need = f"the weights of {model.name} in {weights} need {held / GIB:.1f} GiB{cache}"
+    need = f"the weights of {model.name} in {scheme.label} need {held / GIB:.1f} GiB{cache}"
     has = f"{tensor_parallel} × {hardware.name} has {capacity / GIB:.1f} GiB"
     raise ScenarioError(f"step_time.roofline: {need}, but {has}; raise tensor_parallel or take smaller weights")
 

@@ -1,0 +1,163 @@
+"""Which model a variant simulates: its KV heads, the weights that steps are timed with, and the room for its cache."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from simserve.errors import ScenarioError
+from simserve.memory.footprint import DEFAULT_OVERHEAD_BYTES, GIB, cache_bytes, kv_bytes_per_token
+from simserve.memory.schemes import WeightScheme, parse_scheme, weight_bytes
+from simserve.model_spec import ModelSpec, load_model_spec
+from simserve.scenario import KvCacheConfig, OperatorsStepTimeConfig, ProfileStepTimeConfig, Scenario
+from simserve.scenario.model_models import AttentionConfig, KvHeads
+from simserve.step_time.operators import load_operators
+from simserve.step_time.profile_schema import load_profile
+from simserve.step_time.profile_weights import measured_scheme, require_weights
+
+
+@dataclass(frozen=True)
+class SimulatedModel:
+    """A model as a scenario's switches leave it.
+
+    ``spec`` has the scenario's KV heads, ``own_kv_heads`` are those that the model was made with. ``weights`` are those
+    that steps are timed with, ``held_weights`` those that memory is counted with: others only where
+    ``kv_cache.weights`` alone says so (None: a measured type that has no name here). ``dtype`` is what products compute
+    in, ``tensor_parallel`` the devices that share the model.
+    """
+
+    spec: ModelSpec
+    own_kv_heads: int
+    weights: WeightScheme | None
+    held_weights: WeightScheme | None
+    dtype: str
+    kv_dtype: str
+    tensor_parallel: int
+
+    @property
+    def kv_bytes_per_token(self) -> int:
+        """Bytes of a cached token on all devices together, copies of KV heads included."""
+        return kv_bytes_per_token(self.spec, self.kv_dtype, self.tensor_parallel)
+
+    @property
+    def weight_bytes(self) -> int | None:
+        """Bytes of the weights in memory; None where their type is not known."""
+        return None if self.held_weights is None else weight_bytes(self.spec, self.held_weights)
+
+    def entry(self) -> dict[str, Any]:
+        """What ``summary.json`` and the manifest say of it."""
+        weights, held = self.weights, self.held_weights
+        return {
+            "num_parameters": self.spec.num_parameters,
+            "weights": self.dtype if weights is None else weights.name,
+            "bits_per_weight": None if weights is None else weights.bits_per_weight,
+            "weights_in_memory": self.dtype if held is None else held.name,
+            "weight_bytes": self.weight_bytes,
+            "num_attention_heads": self.spec.num_attention_heads,
+            "num_kv_heads": self.spec.num_kv_heads,
+            "own_num_kv_heads": self.own_kv_heads,
+            "kv_dtype": self.kv_dtype,
+            "kv_bytes_per_token": self.kv_bytes_per_token,
+        }
+
+
+def simulated_model(scenario: Scenario) -> SimulatedModel:
+    """The model of a scenario (of one variant). Raises InputError: no such model, heads that cannot be, or step times
+    that were measured with other heads or weights."""
+    own = load_model_spec(scenario.locate(scenario.model))
+    spec = _with_heads(own, scenario.attention)
+    weights, dtype, tensor_parallel = _timed_with(scenario, own, spec)
+    cache = scenario.engine.kv_cache
+    held = getattr(cache, "weights", None)
+    return SimulatedModel(
+        spec=spec,
+        own_kv_heads=own.num_kv_heads,
+        weights=weights,
+        held_weights=weights if held is None else parse_scheme(held),
+        dtype=dtype,
+        kv_dtype=getattr(cache, "dtype", None) or dtype,
+        tensor_parallel=tensor_parallel,
+    )
+
+
+def cache_blocks(cache: KvCacheConfig, model: SimulatedModel) -> int:
+    """Blocks of a scenario's cache: the number given, or the whole blocks that its memory has room for. Raises
+    ScenarioError if there is not one."""
+    if cache.num_blocks is not None:
+        return cache.num_blocks
+    block_bytes = cache.block_size * model.kv_bytes_per_token
+    memory = cache.memory or cache.device_memory or 0
+    if not cache.holds_weights:
+        if memory < block_bytes:
+            raise ScenarioError(
+                f"engine.kv_cache.memory: must hold at least one block of {block_bytes} bytes (got {memory})"
+            )
+        return memory // block_bytes
+    where = "engine.kv_cache.memory" if cache.memory else "engine.kv_cache.device_memory"
+    held, scheme = model.weight_bytes, model.held_weights
+    if held is None or scheme is None:
+        raise ScenarioError(
+            f"{where}: must have weights beside it, for {model.dtype!r} is no scheme that is known here"
+        )
+    devices = model.tensor_parallel
+    overhead = DEFAULT_OVERHEAD_BYTES if cache.overhead is None else cache.overhead
+    left = cache_bytes(memory // devices, held, overhead, devices)
+    if left < block_bytes:
+        each = f" on each of {devices} devices" if devices > 1 else ""
+        raise ScenarioError(
+            f"{where}: must hold the weights of {model.spec.name} in {scheme.label} ({held / GIB:.2f} GiB), "
+            f"{overhead / GIB:.2f} GiB of overhead{each} and at least one block of cache (got {memory / GIB:.2f} GiB); "
+            "take smaller weights or more memory"
+        )
+    return left // block_bytes
+
+
+def _with_heads(own: ModelSpec, attention: AttentionConfig | None) -> ModelSpec:
+    heads = own.num_attention_heads
+    if attention is None:
+        return own
+    if isinstance(attention, KvHeads):
+        if heads % attention.kv_heads:
+            rule = f"must divide the {heads} attention heads of {own.name}"
+            raise ScenarioError(f"attention.kv_heads: {rule} (got {attention.kv_heads})")
+        return own.with_kv_heads(attention.kv_heads)
+    if attention != "gqa":
+        return own.with_kv_heads(heads if attention == "mha" else 1)
+    if not 1 < own.num_kv_heads < heads:
+        raise ScenarioError(
+            f"attention: must say how many KV heads, such as {{kv_heads: {_some_divisor(heads)}}} (got gqa, and "
+            f"{own.name} has no groups of its own: {own.num_kv_heads} KV heads for {heads} attention heads)"
+        )
+    return own
+
+
+def _some_divisor(heads: int) -> int:
+    """A number of groups to suggest: the divisor nearest to eight."""
+    return min((each for each in range(1, heads + 1) if heads % each == 0), key=lambda each: abs(each - 8))
+
+
+def _timed_with(scenario: Scenario, own: ModelSpec, spec: ModelSpec) -> tuple[WeightScheme | None, str, int]:
+    """The weights of the step times, the dtype of their products, and the devices. Raises InputError when they are not
+    those that the scenario asks for."""
+    config = scenario.step_time
+    wanted = None if scenario.weights is None else parse_scheme(scenario.weights)
+    if isinstance(config, ProfileStepTimeConfig):
+        profile = load_profile(scenario.locate(config.profile), spec)
+        if wanted is not None:
+            require_weights(profile, wanted, config.profile)
+        return measured_scheme(profile), profile.provenance.dtype, profile.provenance.tensor_parallel
+    if not isinstance(config, OperatorsStepTimeConfig):
+        return wanted or parse_scheme(config.dtype), config.dtype, config.tensor_parallel
+    if spec.num_kv_heads != own.num_kv_heads:
+        raise ScenarioError(
+            f"attention: must be left out with operator tables, measured with the {own.num_kv_heads} KV heads of "
+            f"{own.name} (got {spec.num_kv_heads}); or take a roofline"
+        )
+    told = load_operators(scenario.base_dir / config.operators, spec, config.tensor_parallel).origin.dtype
+    own_weights = parse_scheme(told or "bf16")
+    if wanted is not None and wanted != own_weights and (told or wanted.bits_per_weight != own_weights.bits_per_weight):
+        raise ScenarioError(
+            f"weights: must be those of the operator tables in {config.operators}, {own_weights.name} "
+            f"(got {wanted.name}); leave weights out, or take a roofline"
+        )
+    return wanted or own_weights, own_weights.name, config.tensor_parallel
