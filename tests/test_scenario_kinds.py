@@ -37,6 +37,11 @@ LEAST: dict[str, dict[str, dict[str, Any]]] = {
         for policy in ("static", "continuous", "chunked", "transformers")
     },
     "engine.kv_cache": {allocator: {"allocator": allocator, "num_blocks": 64} for allocator in ("paged", "contiguous")},
+    "engine.speculation.draft": {
+        "cost": {"cost": 0.1},
+        "profile": {"profile": "p"},
+        "roofline": {"roofline": "h100-sxm", "model": "qwen2.5-0.5b"},
+    },
 }
 LEAST["workload.output_tokens"] = LEAST["workload.prompt_tokens"]
 
@@ -48,7 +53,10 @@ def nested(where: str, section: dict[str, Any]) -> dict[str, Any]:
 
 
 def base_for(where: str) -> dict[str, Any]:
-    """The small scenario, with a closed loop where only one can have the section."""
+    """The small scenario, with a closed loop where only one can have the section, or with speculation."""
+    if where == "engine.speculation.draft":
+        speculation = {"draft_tokens": 2, "acceptance": 0.5}
+        return merge(SMALL, {"engine": {"policy": "continuous", "speculation": speculation}})
     return merge(SMALL, {"workload": {"concurrency": 2}}) if where == "workload.think_time_s" else SMALL
 
 

@@ -14,6 +14,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 from simserve.scenario.choice import Choice
 from simserve.scenario.fields import MAX_REQUESTS, MAX_SECONDS, MAX_TOKENS, Bytes, Room, Strict
 from simserve.scenario.model_models import SchemeName
+from simserve.scenario.speculation_models import SpeculationConfig, check_speculation
 
 Dtype = Literal["fp32", "bf16", "fp16", "fp8", "int8"]
 CAPACITIES = ("num_blocks", "memory", "device_memory")
@@ -147,7 +148,15 @@ class EngineLimits(Strict):
     retry_after_s: float = Field(
         1.0, ge=0, le=MAX_SECONDS, description="the Retry-After of a 429: a client comes again no sooner, seconds"
     )
+    speculation: SpeculationConfig | None = Field(
+        None, description="verify several drafted tokens per sequence and step; null: decode one token at a time"
+    )
     kv_cache: KvCacheConfig
+
+    @model_validator(mode="after")
+    def _speculation_fits(self) -> Self:
+        check_speculation(self)
+        return self
 
 
 class StaticEngineConfig(EngineLimits):

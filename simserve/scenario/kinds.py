@@ -8,6 +8,7 @@ from simserve.scenario.choice import Choice
 from simserve.scenario.client_models import THINK_TIMES
 from simserve.scenario.engine_models import ALLOCATORS, POLICIES
 from simserve.scenario.model_models import ATTENTION
+from simserve.scenario.speculation_models import DRAFTS
 from simserve.scenario.step_time_models import STEP_TIMES
 from simserve.scenario.workload_models import ARRIVALS, LENGTHS, WORKLOADS
 
@@ -21,6 +22,7 @@ CHOICES: Mapping[tuple[int | str, ...], Choice] = {
     ("workload", "output_tokens"): LENGTHS,
     ("engine",): POLICIES,
     ("engine", "kv_cache"): ALLOCATORS,
+    ("engine", "speculation", "draft"): DRAFTS,
 }
 # Of these one is given. The first key of each says that it is the one, and the rest can go with it.
 EXCLUSIVE: Mapping[tuple[int | str, ...], tuple[tuple[str, ...], ...]] = {

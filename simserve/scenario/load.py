@@ -14,8 +14,12 @@ from simserve.scenario.models import Scenario, build_scenario
 from simserve.scenario.yaml_file import parse_yaml, read_yaml
 
 KeyPath = tuple[str, ...]
-_PATHS = {("workload", "trace"), ("model",), ("step_time", "profile"), ("step_time", "operators")}
-_NEVER_NAMES = {("workload", "trace"), ("step_time", "operators")}
+_SPECULATION = ("engine", "speculation")
+_PATHS = {
+    *{("workload", "trace"), ("model",), ("step_time", "profile"), ("step_time", "operators")},
+    *{(*_SPECULATION, *key) for key in (("acceptance", "measured"), ("draft", "profile"), ("draft", "model"))},
+}
+_NEVER_NAMES = {("workload", "trace"), ("step_time", "operators"), (*_SPECULATION, "acceptance", "measured")}
 
 
 def load_scenario(path: str | Path, overrides: Sequence[str] = ()) -> Scenario:
