@@ -20,6 +20,7 @@ from simserve import (
     compare_command,
     init_command,
     knee_command,
+    memory_command,
     profile_command,
     replay_command,
     sweep_command,
@@ -267,6 +268,7 @@ def schema() -> None:
         typer.echo(json.dumps(scenario_schema(), indent=2, ensure_ascii=False))
 
 
+app.command(epilog=memory_command.EPILOG)(memory_command.memory)
 app.command(epilog=sweep_command.EPILOG)(sweep_command.sweep)
 app.command(epilog=knee_command.EPILOG)(knee_command.knee)
 app.command(epilog=capacity_command.EPILOG)(capacity_command.capacity)

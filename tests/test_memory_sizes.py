@@ -29,7 +29,7 @@ def test_the_unit_given_is_the_unit_read(text, num_bytes, decimal):
 @pytest.mark.parametrize("text", ["8", "8G", "8iB", "GiB", "-1GiB", "1e3MB", "8 GiB 2", ""])
 def test_a_size_without_a_whole_unit_is_refused(text):
     """A bare number or a bare ``G`` could mean either."""
-    with pytest.raises(ValueError, match="8GiB .* or 8GB"):
+    with pytest.raises(ValueError, match=r"8GiB .* or 8GB"):
         parse_size(text)
 
 
