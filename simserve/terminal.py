@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,11 +15,11 @@ from rich.text import Text
 
 if TYPE_CHECKING:
     from simserve.simulate import RunResult
-    from simserve.step_time.source import StepTimeSource
 
 Summary = dict[str, Any]
 OnProgress = Callable[[str, int, int], None]
 WIDTH_IN_A_PIPE = 120
+DIFFERENT = 1.01  # times as much, for a row that is only there for variants that differ in it
 
 
 class Row(NamedTuple):
@@ -30,6 +30,7 @@ class Row(NamedTuple):
     unit: str
     has_ratio: bool = False
     only_if_any: bool = False  # left out when it is zero or null in every variant
+    only_if_differs: bool = False  # left out when it is the same, to a percent, in every variant
 
 
 ROWS = (
@@ -52,12 +53,19 @@ ROWS = (
     Row("mean batch size", "mean_batch_size", "number"),
     Row("peak running", "peak_running", "count"),
     Row("steps", "num_steps", "count", has_ratio=True),
+    Row("computed tokens", "computed_tokens", "count", has_ratio=True, only_if_differs=True),
+    Row("multiply-adds, 10⁹", "model_macs", "billions", has_ratio=True, only_if_differs=True),
+    Row("tokens per pass", "speculation.tokens_per_pass", "number", only_if_any=True),
+    Row("drafts accepted", "speculation.acceptance_rate", "share", only_if_any=True),
     Row("busy time", "busy_share", "share"),
     Row("wasted slot-time", "wasted_slot_share", "share", only_if_any=True),
     Row("padding of prompts", "prompt_padding_share", "share", only_if_any=True),
     Row("preemptions", "num_preemptions", "count", only_if_any=True),
     Row("recomputed tokens", "recomputed_tokens", "count", only_if_any=True),
     Row("tokens for nobody", "abandoned_tokens", "count", only_if_any=True),
+    Row("KV bytes per token", "simulated_model.kv_bytes_per_token", "count", only_if_differs=True),
+    Row("weights, 10⁹ bytes", "simulated_model.weight_bytes", "billions", only_if_differs=True),
+    Row("cache capacity, tokens", "kv_cache.capacity_tokens", "count", has_ratio=True, only_if_differs=True),
     Row("cache used, mean", "kv_cache.mean_used", "share"),
     Row("cache used, peak", "kv_cache.peak_used", "share"),
     Row("prefix hits, of looked-up tokens", "kv_cache.prefix_hit_rate", "share", only_if_any=True),
@@ -87,10 +95,12 @@ def comparison(result: RunResult) -> Table:
     table.add_column("")
     for name in result.variants:
         table.add_column(Text(name), justify="right", overflow="fold")
-    summaries = [variant.summary for variant in result.variants.values()]
+    summaries = [{**variant.summary, "simulated_model": variant.model.entry()} for variant in result.variants.values()]
     limits = [limit for variant in result.variants.values() for limit in variant.scenario.slo.model_dump().values()]
     for row in ROWS:
         values = [look_up(summary, row.path) for summary in summaries]
+        if row.only_if_differs and not _differ(values):
+            continue
         if (row.only_if_any and not any(values)) or (row.path == "goodput_rps" and limits.count(None) == len(limits)):
             continue
         table.add_row(row.label, *(_cell(row, value, None if i == 0 else values[0]) for i, value in enumerate(values)))
@@ -99,14 +109,19 @@ def comparison(result: RunResult) -> Table:
 
 def badges(result: RunResult) -> list[str]:
     """One line for each thing that makes the figures less than measured."""
-    users: dict[StepTimeSource, list[str]] = {}
+    estimated: dict[str, list[str]] = {}
     for name, variant in result.variants.items():
-        users.setdefault(variant.step_time.source, []).append(name)
-    lines = [
-        f"uncalibrated: {_of(names, result)} step times come from {source.name}: {source.note}"
-        for source, names in users.items()
-        if not source.calibrated
-    ]
+        if not variant.step_time.source.calibrated:
+            estimated.setdefault(variant.step_time.source.note, []).append(name)
+    lines = []
+    for note, names in estimated.items():
+        sources = dict.fromkeys(result.variants[name].step_time.source.name for name in names)
+        lines.append(f"uncalibrated: {_of(names, result)} step times come from {', '.join(sources)}: {note}")
+    changes: dict[str, list[str]] = {}
+    for name, variant in result.variants.items():
+        for change in variant.model.changes():
+            changes.setdefault(change, []).append(name)
+    lines += [f"changed model: {', '.join(names)}: {change}" for change, names in changes.items()]
     for name, variant in result.variants.items():
         share = variant.summary["extrapolated_step_share"]
         if share > 0:
@@ -120,10 +135,10 @@ def _of(names: list[str], result: RunResult) -> str:
 
 
 def look_up(summary: Summary, path: str) -> float | None:
-    """The number at a dotted path."""
+    """The number at a dotted path, None where the run has nothing of the kind."""
     value: Any = summary
     for key in path.split("."):
-        value = value[key]
+        value = value.get(key) if value is not None else None
     return None if value is None else float(value)
 
 
@@ -155,6 +170,11 @@ def _cell(row: Row, value: float | None, first: float | None) -> Text:
     return text
 
 
+def _differ(values: Sequence[float | None]) -> bool:
+    known = [value for value in values if value is not None]
+    return bool(known) and max(known) > DIFFERENT * min(known)
+
+
 def _ratio(ratio: float) -> str:
     """Two decimals, or two digits where those would say nothing."""
     return f"{ratio:.2f}" if ratio >= 0.1 or ratio == 0 else f"{ratio:.2g}"
@@ -167,6 +187,8 @@ def _printed(value: float | None, unit: str) -> str:
         return f"{value:,.0f}"
     if unit == "share":
         return f"{value:.1%}"
+    if unit == "billions":
+        return _three_digits(value / 1e9)
     return _three_digits(value * 1000 if unit == "ms" else value)
 
 

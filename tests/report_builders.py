@@ -94,6 +94,7 @@ def _variant(name, settings, table, step_time, scenario):
     return SimpleNamespace(
         name=name,
         scenario=SimpleNamespace(name=scenario.name, model=scenario.model, slo=scenario.slo, engine=engine),
+        model=SimpleNamespace(entry=lambda: {"kv_bytes_per_token": 8192, "weight_bytes": 50_000_000}),
         step_time=step_time,
         records=records,
         summary=summarize(records, scenario.slo),

@@ -80,6 +80,23 @@ def test_every_reason_for_caution_has_its_badge():
     assert "b turned away 3 requests of 10" in labels["requests rejected"]
 
 
+def test_what_was_changed_of_the_model_is_one_badge():
+    """Heads, weights and memory that are not the model's own, each with the variants that have it; rooflines of which
+    the same is said share their badge."""
+    heads, weights = (
+        "7 KV heads instead of the model's own 2",
+        "weights kept as int4 (4.125 bits) and multiplied in bf16",
+    )
+    changes = {"a": [heads], "b": [heads, weights], "c": []}
+    summaries = {name: {**summary(), "simulated_model": {"changes": each}} for name, each in changes.items()}
+    sources = {"a": ROOFLINE, "b": replace(ROOFLINE, name="other"), "c": PROFILE}
+    found = {badge.label: badge.sentence for badge in badges(sources, summaries)}
+    assert found == {
+        "uncalibrated": f"a and b: step times of toy-roofline and other are estimated. {ROOFLINE.note}",
+        "changed model": f"a and b: {heads}; b: {weights}.",
+    }
+
+
 def test_a_source_says_whether_it_was_measured_and_how_well():
     """The held-out error stands beside the profile's name; a formula says so."""
     assert source_sentence(PROFILE).replace("\u00a0", " ") == "measured: toy-cpu on a small CPU, held-out error 3.1 %"
@@ -112,7 +129,7 @@ def test_every_measure_exists_in_a_real_summary():
     """Each path of the tables is one that metrics really writes: a renamed key would vanish without a word. Those of
     speculation and of the model's own numbers, which this run does not have, are held by test_chapter_figures.py."""
     found = {"v": next(iter(run_of().variants.values())).summary}
-    elsewhere = ("speculation.", "model_macs", "kv_cache.bytes_per_token")
+    elsewhere = ("speculation.", "model_macs", "simulated_model.")
     wanted = [measure for measure in (*KEY_MEASURES, *ALL_MEASURES) if not measure.path.startswith(elsewhere)]
     assert [row.measure.path for row in measure_rows(found, wanted)] == [measure.path for measure in wanted]
 

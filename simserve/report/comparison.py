@@ -60,7 +60,7 @@ WHERE_THEY_DIFFER = (
     Measure("computed tokens", "computed_tokens", count, "lower", "pushed through the model, prompts included"),
     Measure("multiply-adds", "model_macs", magnitude, "lower", "of weights and attention, by formula"),
     Measure("cache capacity, tokens", "kv_cache.capacity_tokens", count, "higher"),
-    Measure("KV bytes per token", "kv_cache.bytes_per_token", count, "lower"),
+    Measure("KV bytes per token", "simulated_model.kv_bytes_per_token", count, "lower"),
     Measure("running, peak", "peak_running", count, "", "sequences admitted at once"),
 )
 GOODPUT = Measure("goodput, requests/s", "goodput_rps", number, "higher", "requests that meet every SLO")
@@ -111,7 +111,10 @@ ALL_MEASURES = (
     Measure("swapped bytes", "swapped_bytes", count, "lower"),
     Measure("extrapolated steps", "extrapolated_step_share", share, "lower", "outside the measured range"),
     Measure("cache capacity, tokens", "kv_cache.capacity_tokens", count, ""),
-    Measure("KV bytes per token", "kv_cache.bytes_per_token", count, ""),
+    Measure("KV bytes per token", "simulated_model.kv_bytes_per_token", count, ""),
+    Measure("KV heads", "simulated_model.num_kv_heads", count, ""),
+    Measure("bits per weight", "simulated_model.bits_per_weight", number, ""),
+    Measure("bytes of the weights", "simulated_model.weight_bytes", magnitude, ""),
     Measure("cache filled, mean", "kv_cache.mean_used", share, ""),
     Measure("cache filled, peak", "kv_cache.peak_used", share, ""),
     Measure("prefix hit rate", "kv_cache.prefix_hit_rate", share, "higher", "of the tokens looked up at admission"),

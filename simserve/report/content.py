@@ -15,10 +15,12 @@ from simserve.report.figure import Figure, Legend, Table
 from simserve.report.headline import Badge, badges, headline, source_sentence
 from simserve.report.latency import latency_figures
 from simserve.report.load import load_figures
+from simserve.report.room import room_figures
 from simserve.report.slots import slot_figures, slot_table
 from simserve.report.style import VariantStyle, variant_styles
 from simserve.report.surface import Surface, surface_figures
 from simserve.report.traffic import traffic_figures, traffic_sentence
+from simserve.report.words import plural
 from simserve.report.work import work_figures
 
 if TYPE_CHECKING:
@@ -65,7 +67,7 @@ class Content:
 def page_content(result: RunResult, manifest: Mapping[str, Any]) -> Content:
     """Everything that the template prints, in its order."""
     variants = result.variants
-    summaries = {name: variant.summary for name, variant in variants.items()}
+    summaries = _summaries(result)
     sources = {name: variant.step_time.source for name, variant in variants.items()}
     slo = result.scenario.slo
     has_slo = any(getattr(slo, name) is not None for name in ("ttft_s", "tpot_s", "e2e_s"))
@@ -84,6 +86,11 @@ def page_content(result: RunResult, manifest: Mapping[str, Any]) -> Content:
     )
 
 
+def _summaries(result: RunResult) -> dict[str, dict[str, Any]]:
+    """By variant its measures, and what is simulated."""
+    return {name: {**v.summary, "simulated_model": v.model.entry()} for name, v in result.variants.items()}
+
+
 def _facts(result: RunResult) -> list[tuple[str, str]]:
     models = dict.fromkeys(variant.scenario.model for variant in result.variants.values())
     steps = dict.fromkeys(source_sentence(variant.step_time.source) for variant in result.variants.values())
@@ -97,23 +104,33 @@ def _facts(result: RunResult) -> list[tuple[str, str]]:
 
 def _describe(variant: VariantResult) -> str:
     """The variant's engine in a few words."""
-    engine = variant.scenario.engine
+    scenario, engine = variant.scenario, variant.scenario.engine
     cache = engine.kv_cache
     reserve = getattr(cache, "reserve", None)
-    kind = f"{cache.allocator} cache" + (f" reserving {reserve}" if reserve else "")
-    return f"{engine.policy}, {kind}, {engine.max_num_seqs} slots"
+    allocator = str(getattr(cache, "allocator", "none"))
+    kind = "no cache" if allocator == "none" else f"{allocator} cache"
+    words = [engine.policy, kind + (f" reserving {reserve}" if reserve else ""), f"{engine.max_num_seqs} slots"]
+    if getattr(scenario, "weights", None):
+        words.append(f"{scenario.weights} weights")
+    if getattr(scenario, "attention", None):
+        words.append(plural(int(variant.model.entry()["num_kv_heads"]), "KV head"))
+    speculation = getattr(engine, "speculation", None)
+    if speculation is not None:
+        words.append(f"drafts of {speculation.draft_tokens}")
+    return ", ".join(words)
 
 
 def _sections(result: RunResult) -> Iterator[Section]:
     styles = variant_styles(result.variants)
     records = {name: variant.records for name, variant in result.variants.items()}
-    summaries = {name: variant.summary for name, variant in result.variants.items()}
+    summaries = _summaries(result)
     timelines = {name: timeline(record) for name, record in records.items()}
     latency = latency_figures(styles, records, summaries, result.scenario.slo)
     yield Section("latency", "Latency", _INTRO["latency"], tuple(latency), legend="variants")
     load = load_figures(styles, timelines, summaries)
     yield Section("load", "Over time", _INTRO["load"], tuple(load), legend="variants")
     yield Section("work", "Work", _INTRO["work"], tuple(work_figures(summaries, {})))
+    yield Section("room", "Room", _INTRO["room"], tuple(room_figures(result.variants, summaries)))
     yield Section("cache", "Cache", _INTRO["cache"], tuple(cache_figures(styles, timelines, summaries)), legend="cache")
     slots, left_out = slot_figures(styles, records)
     yield Section(
@@ -189,6 +206,8 @@ _INTRO = {
     "load": "Means over short, equal spells of time from the first arrival; a curve ends with its last answer.",
     "work": "Every token that a step computes is pushed through the model. With a cache each is needed once, and the "
     "last of an answer never; what is computed again was not kept.",
+    "room": "A token's keys and values take 2 · layers · KV heads · head dim numbers; what weights and the rest leave "
+    "of the memory, divided by that, is how many tokens can be held.",
     "cache": "What is filled holds tokens; what is hatched or dotted is held or blocked without holding any.",
     "slots": "One row per slot: who sat in it, and whether that request was being prefilled, was producing tokens, or "
     "had finished and waited for the rest of its batch.",
