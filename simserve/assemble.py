@@ -9,6 +9,7 @@ import numpy as np
 
 from simserve.errors import ScenarioError
 from simserve.kv_cache import Allocator, ContiguousAllocator, PagedAllocator, PrefixCachingAllocator, SwapSpace
+from simserve.kv_cache.lookahead import LookaheadAllocator, LookaheadPrefixCachingAllocator
 from simserve.scenario import (
     ChunkedEngineConfig,
     ContiguousCacheConfig,
@@ -31,6 +32,7 @@ from simserve.scheduling import (
     TransformersScheduler,
 )
 from simserve.simulated_model import SimulatedModel, cache_blocks, simulated_model
+from simserve.speculation.build import speculative_scheduler, with_drafts
 from simserve.step_time import StepTime
 from simserve.step_time.draws import ProfileDraws
 from simserve.step_time.hardware import load_hardware
@@ -62,21 +64,29 @@ def assemble(scenario: Scenario, calibration_draw: int | None = None) -> Parts:
     engine, cache = scenario.engine, scenario.engine.kv_cache
     if isinstance(engine, TransformersEngineConfig):  # it has a margin of its own
         cache = cache.model_copy(update={"watermark": 0.0})
-    allocator = build_allocator(cache, model, engine.max_model_len)
+    speculation = engine.speculation
+    allocator = build_allocator(cache, model, engine.max_model_len, looks_ahead=speculation is not None)
     _check_memory(scenario, model, allocator.capacity_tokens * model.kv_bytes_per_token)
     limits = Limits(engine.max_num_seqs, engine.max_num_batched_tokens, engine.max_model_len)
-    scheduler = _build_scheduler(scenario, Pool(limits, allocator, engine.queue_order))
+    if speculation is None:
+        scheduler = _build_scheduler(scenario, Pool(limits, allocator, engine.queue_order))
+    else:
+        scheduler = speculative_scheduler(scenario, speculation, limits, allocator)
+        step_time = with_drafts(scenario, speculation, step_time, calibration_draw)
     swap = cache.swap if isinstance(cache, PagedCacheConfig) else None
     return Parts(scenario, model, step_time, scheduler, swap.bandwidth_bytes_per_s if swap else math.inf)
 
 
-def build_allocator(cache: KvCacheConfig, model: SimulatedModel, max_model_len: int) -> Allocator:
+def build_allocator(
+    cache: KvCacheConfig, model: SimulatedModel, max_model_len: int, looks_ahead: bool = False
+) -> Allocator:
     """The cache of a scenario; whole blocks for either layout. Raises ScenarioError if not one fits."""
     num_blocks = cache_blocks(cache, model)
     if isinstance(cache, ContiguousCacheConfig):
         return ContiguousAllocator(num_blocks * cache.block_size, cache.reserve, max_model_len)
     if cache.prefix_caching:
-        return PrefixCachingAllocator(
+        kind = LookaheadPrefixCachingAllocator if looks_ahead else PrefixCachingAllocator
+        return kind(
             num_blocks,
             cache.block_size,
             max_model_len=max_model_len,
@@ -86,7 +96,7 @@ def build_allocator(cache: KvCacheConfig, model: SimulatedModel, max_model_len: 
         )
     block_bytes = cache.block_size * model.kv_bytes_per_token
     swap = SwapSpace(cache.swap.space // block_bytes, block_bytes) if cache.swap else None
-    return PagedAllocator(
+    return (LookaheadAllocator if looks_ahead else PagedAllocator)(
         num_blocks,
         cache.block_size,
         max_model_len=max_model_len,

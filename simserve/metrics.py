@@ -70,6 +70,23 @@ def summarize(records: Records, slo: SloTargets | None = None) -> dict[str, Any]
         "abandoned_tokens": _abandoned_tokens(requests, finished),
         "swapped_bytes": records.swapped_bytes,
         "kv_cache": _kv_cache(records, spans, window_ns),
+        "speculation": _speculation(records) if records.draft_tokens else None,
+    }
+
+
+def _speculation(records: Records) -> dict[str, int | float]:
+    """What passes gave; one is counted for each sequence in it. ``accepted_tokens`` are all that agreed, those beyond
+    an answer's end too (as vLLM counts them), so that their rate is that of the drafts; ``tokens_per_pass`` counts what
+    came out; ``rejected_tokens`` were computed and rolled back."""
+    num_passes, drafted = records.num_passes, records.num_passes * records.draft_tokens
+    num_emitted = num_passes + drafted - records.num_rejected_tokens
+    return {
+        "num_passes": num_passes,
+        "drafted_tokens": drafted,
+        "accepted_tokens": records.num_accepted_tokens,
+        "rejected_tokens": records.num_rejected_tokens,
+        "acceptance_rate": records.num_accepted_tokens / max(1, drafted),
+        "tokens_per_pass": num_emitted / max(1, num_passes),
     }
 
 
@@ -186,10 +203,12 @@ def _goodput(
 
 
 def _itl(records: Records) -> Description:
-    """Gaps between tokens: their mean and maximum exactly, percentiles from bins less than 1 % wide."""
-    num_gaps = int(records.itl_counts.sum())
+    """Gaps between tokens: their mean and maximum exactly, percentiles from bins less than 1 % wide; those in the first
+    bin, of tokens that came together, are 0."""
+    num_gaps, edges = int(records.itl_counts.sum()), itl_bin_edges_s()
     mean = records.itl_sum_ns / NS_PER_S / num_gaps if num_gaps else 0.0
-    return describe_bins(records.itl_counts, itl_bin_edges_s(), mean, records.itl_max_s)
+    described = describe_bins(records.itl_counts, edges, mean, records.itl_max_s)
+    return {name: 0.0 if name != "mean" and value and value <= edges[1] else value for name, value in described.items()}
 
 
 def _steps(records: Records, spans: SpanIntegral, window_ns: FloatColumn) -> dict[str, int | float]:

@@ -22,6 +22,8 @@ from simserve.scenario import Scenario
 from simserve.scenario.messages import printable
 from simserve.scheduling import Scheduler
 from simserve.simulated_model import SimulatedModel
+from simserve.speculation.recorder import DraftingRecorder
+from simserve.speculation.schedulers import DraftingPool
 from simserve.step_time import StepTime
 from simserve.step_time.stretch import NS_PER_S
 from simserve.workload import Workload, build_workload
@@ -163,7 +165,8 @@ def run_engine(
         records.requests.arrival_ns.fill(NEVER)  # until it is sent
     records.capacity_tokens, records.max_num_seqs = pool.allocator.capacity_tokens, pool.limits.max_num_seqs
     env = simpy.Environment()
-    engine = Engine(Clients(table, clients), scheduler, step_time, Recorder(records, pool), options or EngineOptions())
+    recorder = DraftingRecorder(records, pool) if isinstance(pool, DraftingPool) else Recorder(records, pool)
+    engine = Engine(Clients(table, clients), scheduler, step_time, recorder, options or EngineOptions())
     env.process(engine.run(env))
     env.run()
     records.num_prefix_evictions = pool.allocator.num_evictions

@@ -110,4 +110,4 @@ def test_a_guess_is_not_called_measured():
     assert pass_time(measured, measured).source.calibrated
     source = pass_time(measured, guessed).source
     assert not source.calibrated
-    assert source.note == f"{measured.source.note}; drafts are assumed"
+    assert source.note == f"{measured.source.note.rstrip('.')}; drafts are assumed"

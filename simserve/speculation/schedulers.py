@@ -44,15 +44,13 @@ class DraftingPool(Pool):
 class SpeculativeContinuousScheduler(ContinuousScheduler):
     """Prefill first, and otherwise a pass for all that decode."""
 
-    pool: DraftingPool
-
     def __init__(self, pool: DraftingPool) -> None:
         super().__init__(pool)
-        self.pool = pool
+        self._drafting = pool
 
     def schedule(self, now_ns: int, more_coming: bool) -> Batch | WaitUntil | None:
         """The next step's decision."""
-        return self.pool.verifying(super().schedule(now_ns, more_coming))
+        return self._drafting.verifying(super().schedule(now_ns, more_coming))
 
     def steady_steps(self, batch: Batch, max_steps: int) -> int:
         """One: who accepts what differs from pass to pass."""
@@ -61,7 +59,7 @@ class SpeculativeContinuousScheduler(ContinuousScheduler):
     def finish_step(self, batch: Batch, num_steps: int) -> list[Sequence]:
         """The decision was carried out; returns the sequences whose prefill is complete."""
         complete = super().finish_step(batch, num_steps)
-        self.pool.roll_back(batch)
+        self._drafting.roll_back(batch)
         self._decoding = None
         return complete
 
@@ -69,15 +67,13 @@ class SpeculativeContinuousScheduler(ContinuousScheduler):
 class SpeculativeChunkedScheduler(ChunkedScheduler):
     """One token budget for passes and chunks: a pass takes γ + 1 of it per decode."""
 
-    pool: DraftingPool
-
     def __init__(self, pool: DraftingPool) -> None:
         super().__init__(pool)
-        self.pool = pool
+        self._drafting = pool
 
     def schedule(self, now_ns: int, more_coming: bool) -> Batch | WaitUntil | None:
         """The next step's decision."""
-        return self.pool.verifying(super().schedule(now_ns, more_coming))
+        return self._drafting.verifying(super().schedule(now_ns, more_coming))
 
     def steady_steps(self, batch: Batch, max_steps: int) -> int:
         """One: who accepts what differs from pass to pass."""
@@ -86,6 +82,6 @@ class SpeculativeChunkedScheduler(ChunkedScheduler):
     def finish_step(self, batch: Batch, num_steps: int) -> list[Sequence]:
         """The decision was carried out; returns the sequences whose prefill is complete."""
         complete = super().finish_step(batch, num_steps)
-        self.pool.roll_back(batch)
+        self._drafting.roll_back(batch)
         self._standing = None
         return complete

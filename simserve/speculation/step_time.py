@@ -58,7 +58,7 @@ class PassTime:
         models = target, draft.model
         self.needs_max_decode_context = any(getattr(model, "needs_max_decode_context", False) for model in models)
         calibrated = all(model.source.calibrated for model in models)
-        self.source = replace(target.source, calibrated=calibrated, note=f"{target.source.note}; {note}")
+        self.source = replace(target.source, calibrated=calibrated, note=f"{target.source.note.rstrip('.')}; {note}")
 
     def ramp(self, batch: Batch, step: int) -> Ramp:
         """The ramp that step number ``step`` (from 0) of a stretch of ``batch`` begins; for a pass that one step."""
