@@ -9,7 +9,13 @@ from simserve.errors import ScenarioError
 from simserve.memory.footprint import DEFAULT_OVERHEAD_BYTES, GIB, cache_bytes, kv_bytes_per_token
 from simserve.memory.schemes import WeightScheme, parse_scheme, weight_bytes
 from simserve.model_spec import ModelSpec, load_model_spec
-from simserve.scenario import KvCacheConfig, OperatorsStepTimeConfig, ProfileStepTimeConfig, Scenario
+from simserve.scenario import (
+    KvCacheConfig,
+    OperatorsStepTimeConfig,
+    ProfileStepTimeConfig,
+    RooflineStepTimeConfig,
+    Scenario,
+)
 from simserve.scenario.model_models import AttentionConfig, KvHeads
 from simserve.step_time.operators import load_operators
 from simserve.step_time.profile_schema import load_profile
@@ -23,7 +29,7 @@ class SimulatedModel:
     ``spec`` has the scenario's KV heads, ``own_kv_heads`` are those that the model was made with. ``weights`` are those
     that steps are timed with, ``held_weights`` those that memory is counted with: others only where
     ``kv_cache.weights`` alone says so (None: a measured type that has no name here). ``dtype`` is what products compute
-    in, ``tensor_parallel`` the devices that share the model.
+    in, ``tensor_parallel`` the devices that share the model; steps are ``measured`` or estimated.
     """
 
     spec: ModelSpec
@@ -33,6 +39,7 @@ class SimulatedModel:
     dtype: str
     kv_dtype: str
     tensor_parallel: int
+    measured: bool = False
 
     @property
     def kv_bytes_per_token(self) -> int:
@@ -43,6 +50,19 @@ class SimulatedModel:
     def weight_bytes(self) -> int | None:
         """Bytes of the weights in memory; None where their type is not known."""
         return None if self.held_weights is None else weight_bytes(self.spec, self.held_weights)
+
+    def changes(self) -> list[str]:
+        """What a reader must know: heads, weights and memory that are not the model's or the step times' own."""
+        found = []
+        if self.spec.num_kv_heads != self.own_kv_heads:
+            found.append(f"{self.spec.num_kv_heads} KV heads instead of the model's own {self.own_kv_heads}")
+        if self.weights is not None and self.weights.name != self.dtype:
+            cost = "as measured" if self.measured else "without time for unpacking them"
+            found.append(f"weights kept as {self.weights.label} and multiplied in {self.dtype}, {cost}")
+        if self.held_weights is not None and self.held_weights != self.weights:
+            timed = self.dtype if self.weights is None else self.weights.label
+            found.append(f"memory counted with weights in {self.held_weights.label}, steps timed with {timed}")
+        return found
 
     def entry(self) -> dict[str, Any]:
         """What ``summary.json`` and the manifest say of it."""
@@ -58,6 +78,7 @@ class SimulatedModel:
             "own_num_kv_heads": self.own_kv_heads,
             "kv_dtype": self.kv_dtype,
             "kv_bytes_per_token": self.kv_bytes_per_token,
+            "changes": self.changes(),
         }
 
 
@@ -77,6 +98,7 @@ def simulated_model(scenario: Scenario) -> SimulatedModel:
         dtype=dtype,
         kv_dtype=getattr(cache, "dtype", None) or dtype,
         tensor_parallel=tensor_parallel,
+        measured=not isinstance(scenario.step_time, RooflineStepTimeConfig),
     )
 
 

@@ -210,6 +210,7 @@ def test_a_profile_runs_with_the_weights_it_was_measured_with(tmp_path: Path) ->
     assert asked == silent
     assert (asked.weights, asked.dtype, asked.kv_dtype) == (parse_scheme("int8"), "fp32", "fp32")
     assert asked.weight_bytes == load_model_spec("tiny").num_parameters
+    assert asked.changes() == ["weights kept as int8 and multiplied in fp32, as measured"]
 
 
 def test_a_profile_is_never_scaled_to_other_weights_or_heads(tmp_path: Path) -> None:
@@ -292,4 +293,16 @@ def test_a_cache_of_other_weights_than_the_steps_is_on_record() -> None:
         "own_num_kv_heads": 2,
         "kv_dtype": "fp16",
         "kv_bytes_per_token": 12_288,
+        "changes": ["memory counted with weights in int4 (4.125 bits), steps timed with fp16"],
     }
+
+
+def test_what_was_changed_is_told_and_nothing_else() -> None:
+    """A switch that says what is so anyway changes nothing; heads and weights of one's own are named."""
+    assert simulated_model(scenario_of(attention="gqa", weights="fp16")).changes() == []
+    assert simulated_model(
+        scenario_of(attention="mha", weights="nf4", engine=cached(device_memory="4GiB"))
+    ).changes() == [
+        "14 KV heads instead of the model's own 2",
+        "weights kept as nf4 (4.25 bits) and multiplied in fp16, without time for unpacking them",
+    ]

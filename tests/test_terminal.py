@@ -1,13 +1,17 @@
 """What a person reads after a run: ratios, milliseconds, badges, notes."""
 
 import io
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
+from simserve.scenario import parse_scenario
+from simserve.simulated_model import simulated_model
 from simserve.step_time.source import StepTimeSource
 from simserve.terminal import ROWS, badges, comparison, look_up, print_result, progress_bar
-from tests.run_builders import two_variants
+from tests.run_builders import SCENARIO, two_variants
 
 
 def _text(renderable, width=120):
@@ -64,6 +68,22 @@ def test_badges_name_what_was_not_measured():
     assert badges(result) == []
     result.variants["fast"].summary["extrapolated_step_share"] = 0.25
     assert badges(result) == ["extrapolated: 25.0% of the steps of fast lie outside what mine measured"]
+
+
+def test_badges_name_what_was_changed_of_the_model():
+    """Variants that differ by weights and heads share the line about their roofline; each change has one of its own."""
+    result = two_variants()
+    switches = {"slow": {"attention": "mha"}, "fast": {"attention": "mha", "weights": "int4"}}
+    for name, keys in switches.items():
+        variant = result.variants[name]
+        variant.model = simulated_model(parse_scenario({**SCENARIO, **keys}))
+        variant.step_time = SimpleNamespace(source=replace(variant.step_time.source, name=name))
+    assert badges(result) == [
+        "uncalibrated: all step times come from slow, fast: a datasheet's figures",
+        "changed model: slow, fast: 14 KV heads instead of the model's own 2",
+        "changed model: fast: weights kept as int4 (4.125 bits) and multiplied in bf16, without time for "
+        "unpacking them",
+    ]
 
 
 def test_names_with_markup_are_printed_as_they_are():

@@ -41,9 +41,12 @@ def headline(summaries: Summaries) -> str:
 def badges(sources: Mapping[str, StepTimeSource], summaries: Summaries) -> list[Badge]:
     """Warnings about step times that nobody measured, and requests that were turned away."""
     found = [
-        Badge("uncalibrated", f"{joined(names)}: step times of {source.name} are estimated. {source.note}")
-        for source, names in _uncalibrated(sources)
+        Badge("uncalibrated", f"{joined(names)}: step times of {joined(used)} are estimated. {note}")
+        for note, used, names in _uncalibrated(sources)
     ]
+    changes = _changes(summaries)
+    if changes:
+        found.append(Badge("changed model", f"{'; '.join(changes)}."))
     outside = [
         f"{share(dig(summary, 'extrapolated_step_share'))} of the steps of {name}"
         for name, summary in summaries.items()
@@ -125,10 +128,19 @@ def _equally_fast(served: Summaries) -> str:
     return f"All variants keep up, at about {speed} output tokens/s; {compared}."
 
 
-def _uncalibrated(sources: Mapping[str, StepTimeSource]) -> list[tuple[StepTimeSource, list[str]]]:
-    """Sources of step times that were not measured, each with the variants that used it."""
+def _uncalibrated(sources: Mapping[str, StepTimeSource]) -> list[tuple[str, list[str], list[str]]]:
+    """Step times that were not measured: what is said of them, the sources of which that is said, and the variants."""
     users: dict[str, list[str]] = {}
     for name, source in sources.items():
         if not source.calibrated:
-            users.setdefault(source.name, []).append(name)
-    return [(sources[names[0]], names) for names in users.values()]
+            users.setdefault(source.note, []).append(name)
+    return [(note, list(dict.fromkeys(sources[name].name for name in names)), names) for note, names in users.items()]
+
+
+def _changes(summaries: Summaries) -> list[str]:
+    """For each thing in which a simulated model is not the model's or the step times' own, the variants it is so in."""
+    users: dict[str, list[str]] = {}
+    for name, summary in summaries.items():
+        for change in summary.get("simulated_model", {}).get("changes", ()):
+            users.setdefault(str(change), []).append(name)
+    return [f"{joined(names)}: {change}" for change, names in users.items()]

@@ -168,14 +168,12 @@ def _source(
     """Provenance: always uncalibrated, with the error that the fit had where it was made."""
     error = "no measured error" if hardware.mean_error is None else f"mean error {100 * hardware.mean_error:.1f} %"
     devices = hardware.title if tensor_parallel == 1 else f"{tensor_parallel} × {hardware.title}"
-    kept, quantized = "", weights.name != dtype
-    if quantized:
-        kept = f" Weights are read as {weights.label} and multiplied in {dtype}; what unpacking takes is not in it."
+    kept = "" if weights.name == dtype else f"{weights.name}-"
     return StepTimeSource(
-        name=f"{model.name}-{hardware.name}-tp{tensor_parallel}-{f'{weights.name}-' * quantized}{dtype}-roofline",
+        name=f"{model.name}-{hardware.name}-tp{tensor_parallel}-{kept}{dtype}-roofline",
         kind="roofline",
         device=devices,
         calibrated=False,
         holdout_mape=None,
-        note=f"Estimated, not measured on this model: {error}; efficiencies {hardware.efficiency_source}.{kept}",
+        note=f"Estimated, not measured on this model: {error}; efficiencies {hardware.efficiency_source}.",
     )
