@@ -118,6 +118,10 @@ class RowBuffer:
         """Add one row of exactly ``width`` integers."""
         self._values.extend(row)
 
+    def append_all(self, rows: IntColumn) -> None:
+        """Add rows, shape (rows, width)."""
+        self._values.frombytes(np.ascontiguousarray(rows, np.int64).tobytes())
+
     def __len__(self) -> int:
         return len(self._values) // self._width
 
@@ -204,6 +208,7 @@ class Records:
     itl_sum_ns: int = 0
     num_steps: int = 0
     num_computed_tokens: int = 0  # pushed through the model, padding not counted
+    num_attention_pairs: int = 0  # (query, key) pairs of all steps, padding included
     num_padding_tokens: int = 0  # prompt padding of static batches plus steps of finished members
     num_preemptions: int = 0
     num_recomputed_tokens: int = 0
