@@ -106,8 +106,8 @@ class Recorder:
             self._gaps.drop(seq)
         self._count_tokens(seq)
         slot = self._occupied.get(seq.id)
-        if slot is not None and slot[4] == NEVER:
-            slot[4] = now_ns
+        if slot is not None and slot[4] == NEVER and slot[2] >= seq.arrival_ns:  # else it is an earlier attempt's,
+            slot[4] = now_ns  # which computes to the end of its step
 
     def admitted(self, seq: Sequence, now_ns: int) -> None:
         """The sequence got a slot, for the first time or again."""
@@ -200,8 +200,14 @@ class Recorder:
         else:
             records.num_computed_tokens += num_steps * (own_tokens + num_emitting)
             records.num_padding_tokens += num_steps * (span.num_prefill_tokens - own_tokens)
-        if batch.num_decodes:
-            num_held = num_steps * (batch.num_decodes - num_live)
+        num_rows = batch.num_decodes
+        if batch.chunks or batch.tokens_per_decode > 1:
+            records.num_attention_pairs += batch.num_attention_pairs(begin, num_steps)
+        else:  # the same for plain decodes, which most steps are
+            decoded = num_steps * (batch.decode_context_tokens + num_rows * begin)
+            records.num_attention_pairs += decoded + num_rows * (num_steps * (num_steps + 1) // 2)
+        if num_rows:
+            num_held = num_steps * (num_rows - num_live)
             span.num_emitted_tokens += num_steps * num_live
             span.num_finished_held += num_held
             records.num_padding_tokens += num_held

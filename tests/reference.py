@@ -9,12 +9,13 @@ anchor + round(1e9 · span)), and the delays of a ``RetryPolicy``.
 from __future__ import annotations
 
 from simserve.clients.plan import OPEN_LOOP, ClientPlan
-from simserve.request import Batch, Chunk, RequestTable
-from simserve.step_time.stretch import NS_PER_S, StepTime, Stretch
+from simserve.request import RequestTable
+from simserve.step_time.stretch import StepTime, Stretch
 from tests.reference_blocks import BlockList
 from tests.reference_cache import CellRow
 from tests.reference_clients import Ask, ReferenceClients
-from tests.reference_types import NEVER, Plan, Seq, Settings, Step, Work
+from tests.reference_slots import SlotRows
+from tests.reference_types import NEVER, Plan, Seq, Settings, Step, StepEnd
 
 
 class Reference:
@@ -29,12 +30,12 @@ class Reference:
         self.waiting: list[Seq] = []
         self.running: list[Seq] = []  # in the order of their (last) admission
         self.steps: list[Step] = []
+        self.ends: list[StepEnd] = []  # of the same steps
+        self.slots = SlotRows(settings.max_num_seqs)
         self.paged = BlockList(settings)
         self.row = CellRow(settings.num_blocks * settings.block_size)
         self.swapped_bytes = 0
         self.now = 0
-        self.group_longest_prompt = 0
-        self.group_steps = 0
 
     # The loop ---------------------------------------------------------------------------------------------------
 
@@ -77,18 +78,14 @@ class Reference:
         if plan.admitted or plan.preempted:
             return False
         shape = [(w.seq_id, w.num_new, w.is_prefill) for w in plan.works]
-        if self.s.policy == "static":  # the rows stay though members finish
-            return not before.batch.chunks and not plan.batch.chunks
         return shape == [(w.seq_id, w.num_new, w.is_prefill) for w in before.works]
 
     def next_wake(self) -> int | None:
         event = self.clients.next_event()
-        times = [] if event is None else [event.time_ns]
-        if self.s.policy == "static" and self.s.max_wait_s is not None and self.waiting:
-            times.append(self.group_deadline())
-        return min(times, default=None)
+        return None if event is None else event.time_ns
 
     def record(self, plan: Plan, end_ns: int, repeats: bool) -> None:
+        self.slots.change(plan.preempted, plan.admitted, [seq.id for seq in self.running if not seq.prefilling], self.now)
         external, blocks = 0, {}
         if self.s.allocator == "paged":
             paged = self.paged
@@ -150,13 +147,9 @@ class Reference:
             self.waiting.remove(seq)
 
     def release_departed(self) -> None:
-        self.deliver()  # a static batch has ended if the last one that had no answer yet has left
-        if self.s.policy == "static" and not all(seq.departed for seq in self.running):
-            return  # its row goes on, empty, as that of a finished member does
         departed = [seq for seq in self.running if seq.departed]
         for seq in sorted(departed, key=lambda seq: (seq.left_ns, seq.id)):
-            self.running.remove(seq)
-            self.release(seq)
+            self.leave(seq)
 
     def queue_key(self, seq: Seq) -> tuple[int, ...]:
         r = seq.request
@@ -172,19 +165,38 @@ class Reference:
         for seq, work in zip(plan.seqs, plan.works, strict=True):
             seq.computed += work.num_new
             if seq.uncomputed == 0:
-                seq.prefilling = False
-                seq.generated += 1
-                seq.token_ns.append(self.now)
+                self.emit(seq)
+        self.note_the_end()
         self.deliver()
+
+    def emit(self, seq: Seq) -> None:
+        """A token is out."""
+        seq.generated += 1
+        seq.token_ns.append(self.now)
+        if seq.prefilling:
+            seq.prefilling = False
+            self.slots.decodes(seq.id, self.now)
+        if seq.is_done:
+            self.slots.idles(seq.id, self.now)
+
+    def note_the_end(self) -> None:
+        """What stands at the end of a step, before anything is given back."""
+        holders, paged = self.holders, self.s.allocator == "paged"
+        used = self.paged.filled_tokens(holders) if paged else sum(seq.computed for seq in holders)
+        emitted = sum(seq.token_ns[-1:] == [self.now] for seq in holders)
+        self.ends.append(StepEnd(used, len(self.waiting), emitted))
 
     def deliver(self) -> None:
         """Answers that are complete go to those who still want them."""
-        if self.s.policy == "static" and not all(seq.is_done or seq.departed for seq in self.running):
-            return  # they go when the whole batch has ended
         for seq in [seq for seq in self.running if seq.is_done and not seq.departed]:
-            self.running.remove(seq)
-            self.release(seq)
+            self.leave(seq)
             self.clients.end(self.asks[seq.id], "finished", self.now)
+
+    def leave(self, seq: Seq) -> None:
+        """A running sequence gives back its slot and its cache."""
+        self.running.remove(seq)
+        self.slots.close(seq.id, self.now)
+        self.release(seq)
 
     def release(self, seq: Seq) -> None:
         if self.s.allocator == "paged":
@@ -196,7 +208,7 @@ class Reference:
 
     def schedule(self) -> Plan | None:
         self.waiting.sort(key=self.queue_key)
-        return {"static": self.static, "continuous": self.continuous, "chunked": self.chunked}[self.s.policy]()
+        return {"continuous": self.continuous, "chunked": self.chunked}[self.s.policy]()
 
     def admissible(self, seq: Seq, spare_blocks: int = 0) -> bool:
         if len(self.running) == self.s.max_num_seqs:
@@ -299,50 +311,3 @@ class Reference:
             work.append((seq, new))
             budget -= new
         return Plan.of(work, admitted, victims, moved)
-
-    def static(self) -> Plan | None:
-        if not self.running:
-            return self.start_group() if self.group_may_start() else None
-        self.group_steps += 1
-        alive = [seq for seq in self.running if not seq.is_done and not seq.departed]
-        for seq in alive:
-            if self.s.allocator == "paged":
-                self.paged.take(seq, seq.computed + 1)
-        works = tuple(Work(seq.id, 1, seq.computed, False) for seq in alive)
-        rows, context = len(self.running), self.group_longest_prompt + self.group_steps - 1
-        return Plan(tuple(alive), works, Batch((), rows, rows * context, max_decode_context=context))
-
-    def group_deadline(self) -> int:
-        assert self.s.max_wait_s is not None
-        return min(seq.arrival_ns for seq in self.waiting) + round(NS_PER_S * self.s.max_wait_s)
-
-    def group_may_start(self) -> bool:
-        """Some request waits, and the group cannot grow, or nobody can come, or it has waited long enough."""
-        if not self.waiting:
-            return False
-        size = len(self.group())
-        if size == self.s.max_num_seqs or size < len(self.waiting) or not self.clients.more_coming:
-            return True
-        return self.s.max_wait_s is not None and self.now >= self.group_deadline()
-
-    def group(self) -> list[Seq]:
-        """The longest prefix of the queue that fits one padded prefill and, by declared maxima, the empty cache."""
-        for size in range(min(len(self.waiting), self.s.max_num_seqs), 0, -1):
-            members = self.waiting[:size]
-            padded = size * max(seq.request.num_prompt_tokens for seq in members)
-            if padded <= self.s.max_num_batched_tokens and self.fits_together(members):
-                return members
-        raise AssertionError("a request that no group can hold was not rejected")
-
-    def fits_together(self, members: list[Seq]) -> bool:
-        if self.s.allocator == "contiguous":
-            return sum(self.s.reservation(seq.request) for seq in members) <= len(self.row.cells)
-        blocks = sum(self.paged.num_blocks(self.s.declared(seq.request)) for seq in members)
-        return blocks <= self.s.usable_blocks - self.s.watermark_blocks
-
-    def start_group(self) -> Plan:
-        members = [self.admit(seq.request.num_prompt_tokens) for seq in self.group()]
-        self.group_longest_prompt, self.group_steps = max(seq.request.num_prompt_tokens for seq in members), 0
-        works = tuple(Work(seq.id, seq.request.num_prompt_tokens, 0, True) for seq in members)
-        batch = Batch(tuple(Chunk(self.group_longest_prompt, 0) for _ in members))
-        return Plan(tuple(members), works, batch, tuple(seq.id for seq in members))

@@ -168,6 +168,14 @@ class Step:
         return len(self.batch.chunks) + self.batch.num_decodes
 
 
+class StepEnd(NamedTuple):
+    """What stands when a step ends, before anything that it finished is given back."""
+
+    used_tokens: int
+    num_waiting: int
+    num_emitted: int
+
+
 class Plan(NamedTuple):
     """A scheduling decision before the clock has run it."""
 

@@ -15,12 +15,7 @@ from tests.reference_async import AsyncReference
 from tests.reference_types import Settings
 from tests.step_times import ConstantStepTime
 from tests.strategies import Case, client_cases
-from tests.test_reference_agrees import (
-    assert_gaps_agree,
-    assert_requests_agree,
-    assert_spans_agree,
-    assert_totals_agree,
-)
+from tests.test_reference_agrees import assert_all_agree
 
 run_briefly = settings(max_examples=60, deadline=None)
 
@@ -38,10 +33,7 @@ def check(case: Case, fast_forward: bool = True) -> None:
         retry_after_ns=s.retry_after_ns,
     )
     records = run_engine(case.table, scheduler, case.step_time, options, clients)
-    assert_requests_agree(records, reference)
-    assert_totals_agree(records, reference)
-    assert_gaps_agree(records, reference)
-    assert_spans_agree(records, reference)
+    assert_all_agree(records, reference)
 
 
 @pytest.mark.parametrize("fast_forward", [True, False], ids=["fast-forward", "step-by-step"])

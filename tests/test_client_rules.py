@@ -9,6 +9,7 @@ from simserve.records import RequestRecords
 from tests.builders import run_engine
 from tests.client_rules import RULES, Outcome, Rule
 from tests.reference import Reference
+from tests.references import run_reference
 from tests.strategies import MS
 
 every_rule = pytest.mark.parametrize("rule", RULES.values(), ids=RULES.keys())
@@ -16,7 +17,7 @@ every_rule = pytest.mark.parametrize("rule", RULES.values(), ids=RULES.keys())
 
 def outcomes_of_reference(rule: Rule) -> tuple[list[Outcome], Reference]:
     case = rule.case
-    reference = Reference(case.table, case.settings, case.step_time, case.clients).run()
+    reference = run_reference(case)
     computed = [0] * len(reference.asks)
     for work in (work for step in reference.steps for work in step.works):
         computed[work.seq_id] += work.num_new

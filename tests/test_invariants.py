@@ -131,6 +131,22 @@ def test_nothing_happens_before_its_cause(case):
 
 @run_briefly
 @given(every_case())
+def test_a_slot_is_one_request_s_at_a_time(case):
+    """INV-3 and INV-6 for slots: whoever sits in one is admitted, then decodes, then has nothing more to compute, then
+    is gone; nobody else sits there meanwhile, and there are no more slots than ``max_num_seqs``."""
+    slots = run(case).occupancy.columns()
+    assert ((slots["slot"] >= 0) & (slots["slot"] < case.settings.max_num_seqs)).all()
+    stages = [slots[name] for name in ("admitted_ns", "decoding_ns", "idle_ns", "released_ns")]
+    for i, before in enumerate(stages):
+        for after in stages[i + 1 :]:
+            assert (before <= after)[(before != NEVER) & (after != NEVER)].all()
+    order = np.lexsort((slots["admitted_ns"], slots["slot"]))
+    begin, end = slots["admitted_ns"][order][1:], slots["released_ns"][order][:-1]
+    assert (end <= begin)[np.diff(slots["slot"][order]) == 0].all()
+
+
+@run_briefly
+@given(every_case())
 def test_the_engine_idles_only_when_the_policy_says_so(case):
     """INV-4: time is either in a step or in a gap for which the policy scheduled nothing; a policy that never waits
     on purpose leaves nobody waiting in such a gap."""

@@ -9,15 +9,10 @@ from hypothesis import given, settings
 
 from tests.builders import build_scheduler, run_engine
 from tests.prefix_rules import RULES
-from tests.reference import Reference
 from tests.reference_types import Step
+from tests.references import run_reference
 from tests.strategies import Case, client_cases
-from tests.test_reference_agrees import (
-    assert_gaps_agree,
-    assert_requests_agree,
-    assert_spans_agree,
-    assert_totals_agree,
-)
+from tests.test_reference_agrees import assert_all_agree
 from tests.watched import Memory, WatchedScheduler
 
 run_briefly = settings(max_examples=60, deadline=None)
@@ -44,15 +39,12 @@ def assert_blocks_agree(memories: list[Memory], steps: list[Step]) -> None:
 
 
 def check(case: Case, fast_forward: bool = True) -> None:
-    reference = Reference(case.table, case.settings, case.step_time, case.clients).run()
+    reference = run_reference(case)
     watched = WatchedScheduler(build_scheduler(case.settings))
     records = run_engine(
         case.table, case.settings, case.step_time, fast_forward, scheduler=watched, clients=case.clients
     )
-    assert_requests_agree(records, reference)
-    assert_totals_agree(records, reference)
-    assert_gaps_agree(records, reference)
-    assert_spans_agree(records, reference)
+    assert_all_agree(records, reference)
     assert_blocks_agree(watched.memories, reference.steps)
     watched.assert_memory_adds_up()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.prefix_rules import RULES, PrefixRule
-from tests.reference import Reference
+from tests.references import run_reference
 from tests.strategies import MS
 
 every_rule = pytest.mark.parametrize("rule", RULES.values(), ids=RULES.keys())
@@ -15,7 +15,7 @@ every_rule = pytest.mark.parametrize("rule", RULES.values(), ids=RULES.keys())
 def test_the_reference_keeps_the_rule(rule: PrefixRule):
     """The slow engine's outcome is the one worked out by hand."""
     case = rule.case
-    reference = Reference(case.table, case.settings, case.step_time, case.clients).run()
+    reference = run_reference(case)
     asks = reference.asks
     assert tuple(sum(seq.num_prefix_hit_tokens for seq in ask.attempts) for ask in asks) == rule.hits
     assert tuple(ask.attempts[-1].first_scheduled_ns / MS for ask in asks) == rule.scheduled

@@ -15,7 +15,9 @@ from simserve.request import RequestTable
 from tests.builders import run_engine, skewed64
 from tests.reference import Reference
 from tests.reference_types import Settings
+from tests.references import run_reference
 from tests.step_times import ConstantStepTime
+from tests.strategies import Case
 
 AMPLE = Settings("chunked", "paged", 8, 512, 2048, num_blocks=512, block_size=16)
 SMALL_VLLM = replace(AMPLE, num_blocks=20, block_size=32, null_blocks=1, max_model_len=320)
@@ -28,7 +30,7 @@ def table() -> RequestTable:
 
 def run_both(table: RequestTable, settings: Settings) -> tuple[Reference, Records]:
     """The reference engine and the real one; they must agree on the number of steps."""
-    reference = Reference(table, settings, ConstantStepTime()).run()
+    reference = run_reference(Case(table, settings, ConstantStepTime()))
     records = run_engine(table, settings, ConstantStepTime())
     assert records.num_steps == len(reference.steps)
     assert records.num_preemptions == sum(seq.num_preemptions for seq in reference.seqs)

@@ -25,7 +25,7 @@ from simserve.recorded.steps import (
 )
 from simserve.recorded.watch import StepWatcher
 from tests.builders import build_scheduler, run_engine
-from tests.reference import Reference
+from tests.references import run_reference
 from tests.strategies import Case, cases
 
 ids = st.integers(0, 99)
@@ -126,7 +126,7 @@ def test_a_watched_run_is_the_slow_engine_s_step_by_step(case: Case) -> None:
     table, s, step_time = case.table, case.settings, case.step_time
     watcher = StepWatcher(build_scheduler(s))
     run_engine(table, s, step_time, fast_forward=False, scheduler=watcher)
-    reference = Reference(table, s, step_time).run()
+    reference = run_reference(case)
     assert len(watcher.steps) == len(reference.steps)
     for mine, step in zip(watcher.steps, reference.steps, strict=True):
         prefills = sorted(Prefill(w.seq_id, w.num_new, w.num_context) for w in step.works if w.is_prefill)

@@ -15,7 +15,7 @@ from tests.builders import run_engine, skewed64
 from tests.client_rules import RULES
 from tests.reference import Reference
 from tests.reference_clients import Ask
-from tests.reference_types import Settings, Step
+from tests.reference_types import Settings, Step, StepEnd
 from tests.references import run_reference
 from tests.step_times import ConstantStepTime
 from tests.strategies import COMBINATIONS, MS, Case, client_cases, table_of
@@ -109,18 +109,45 @@ def assert_hits_agree(records: Records, reference: Reference) -> None:
 
 
 def assert_spans_agree(records: Records, reference: Reference) -> None:
-    """Each span is a run of the reference's steps: same times, shape, queue, and memory at its beginning."""
-    steps = iter(reference.steps)
+    """Each span is a run of the reference's steps: same times, shape, queue, and memory at both its ends."""
+    steps = iter(zip(reference.steps, reference.ends, strict=True))
     columns = records.spans.columns()
     for i in range(len(columns["begin_ns"])):
         span = {name: int(column[i]) for name, column in columns.items()}
         mine = list(itertools.islice(steps, span["num_steps"]))
         if mine:
-            assert (span["begin_ns"], span["end_ns"]) == (mine[0].begin_ns, mine[-1].end_ns)
-            assert_shapes_agree(span, mine)
-            assert_memory_agrees(span, mine[0], reference.s.allocator == "paged")
-            assert span["kv_cached_free_begin"] == mine[0].cached_free * reference.s.block_size
+            first, last = mine[0][0], mine[-1][0]
+            assert (span["begin_ns"], span["end_ns"]) == (first.begin_ns, last.end_ns)
+            assert_shapes_agree(span, [step for step, _ in mine])
+            assert_memory_agrees(span, first, reference.s.allocator == "paged")
+            assert span["kv_cached_free_begin"] == first.cached_free * reference.s.block_size
+            assert span["num_emitted_tokens"] == sum(end.num_emitted for _, end in mine)
+            assert_ends_agree(span, *mine[-1], reference)
     assert next(steps, None) is None
+
+
+def assert_ends_agree(span: dict[str, int], step: Step, end: StepEnd, reference: Reference) -> None:
+    """What the last step leaves: nothing is given back yet, and of what was held nothing is to be filled any more
+    (paged), or what was reserved beyond what the step filled."""
+    assert (span["kv_used_end"], span["num_waiting_end"]) == (end.used_tokens, end.num_waiting)
+    assert span["kv_used_end"] + span["kv_reserved_unused_end"] + span["kv_internal_end"] == step.reserved_tokens
+    assert reference.s.allocator == "contiguous" or span["kv_reserved_unused_end"] == 0
+    assert span["kv_cached_free_end"] == step.cached_free * reference.s.block_size
+
+
+def assert_slots_agree(records: Records, reference: Reference) -> None:
+    """Who sat in which slot from when to when. (Of the last to leave a static batch nothing idles.)"""
+    columns = records.occupancy.columns()
+    found = sorted(zip(*(column.tolist() for column in columns.values()), strict=True))
+    mine = [
+        (r.request_id, r.slot, r.admitted_ns, r.decoding_ns, r.idle_ns, r.released_ns) for r in reference.slots.rows
+    ]
+
+    def plain(row: tuple[int, ...]) -> tuple[int, ...]:
+        *who, idle_ns, released_ns = row
+        return (*who, released_ns if idle_ns == -1 else idle_ns, released_ns)
+
+    assert sorted(map(plain, found)) == sorted(map(plain, mine))
 
 
 def assert_shapes_agree(span: dict[str, int], steps: list[Step]) -> None:
@@ -151,13 +178,18 @@ def assert_gaps_agree(records: Records, reference: Reference) -> None:
     assert records.itl_max_s == pytest.approx(max(gaps, default=0.0), abs=2e-9)
 
 
-def check(case: Case, fast_forward: bool = True) -> None:
-    reference = run_reference(case)
-    records = run_engine(case.table, case.settings, case.step_time, fast_forward, clients=case.clients)
+def assert_all_agree(records: Records, reference: Reference) -> None:
+    """Everything that both have."""
     assert_requests_agree(records, reference)
     assert_totals_agree(records, reference)
     assert_gaps_agree(records, reference)
     assert_spans_agree(records, reference)
+    assert_slots_agree(records, reference)
+
+
+def check(case: Case, fast_forward: bool = True) -> None:
+    records = run_engine(case.table, case.settings, case.step_time, fast_forward, clients=case.clients)
+    assert_all_agree(records, run_reference(case))
 
 
 @pytest.mark.parametrize(("policy", "allocator"), COMBINATIONS)
@@ -194,7 +226,7 @@ def test_a_victim_may_return_in_the_very_next_step(policy, prompts):
     table = table_of([0, 0, 0, MS], prompts, [10, 10, 10, 5])
     s = Settings(policy, "paged", 4, 40, 20, num_blocks=6, block_size=4, queue_order="shortest_job_oracle")
     case = Case(table, s, ConstantStepTime(0.01))
-    steps = Reference(table, s, case.step_time).run().steps
+    steps = run_reference(case).steps
     assert any(set(b.preempted) == {2, 3} and a.admitted == (3,) for b, a in itertools.pairwise(steps))
     check(case)
 
@@ -205,7 +237,7 @@ def test_a_swapped_victim_may_return_in_the_very_next_step(policy):
     table = table_of([0, 0, 0], [2, 1, 5], [2, 2, 3])
     s = Settings(policy, "paged", 3, 100, 100, num_blocks=8, queue_order="shortest_job_oracle")
     case = Case(table, replace(s, preemption="swap", swap_space_bytes=10**9), ConstantStepTime(0.01))
-    steps = Reference(table, case.settings, case.step_time).run().steps
+    steps = run_reference(case).steps
     returns = [now for before, now in itertools.pairwise(steps) if set(before.preempted) & set(now.admitted)]
     assert any(not work.is_prefill for step in returns for work in step.works)
     check(case)

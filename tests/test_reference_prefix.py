@@ -11,13 +11,14 @@ from hypothesis import assume, given, settings
 from simserve.request import Request
 from tests.reference import Reference
 from tests.reference_types import Step
+from tests.references import run_reference
 from tests.strategies import Case, cases, client_cases
 
 run_briefly = settings(max_examples=150, deadline=None)
 
 
 def run(case: Case) -> Reference:
-    return Reference(case.table, case.settings, case.step_time, case.clients).run()
+    return run_reference(case)
 
 
 def tokens_of(request: Request, begin: int, end: int) -> tuple[Hashable, ...]:

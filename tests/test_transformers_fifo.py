@@ -21,12 +21,7 @@ from tests.reference_types import Settings
 from tests.references import run_reference
 from tests.step_times import ConstantStepTime
 from tests.strategies import Case, client_cases, plan_of, table_of
-from tests.test_reference_agrees import (
-    assert_gaps_agree,
-    assert_requests_agree,
-    assert_spans_agree,
-    assert_totals_agree,
-)
+from tests.test_reference_agrees import assert_all_agree
 from tests.watched import WatchedScheduler
 
 
@@ -50,10 +45,7 @@ def test_it_agrees_with_the_slow_engine(tight: bool) -> None:
         reference = run_reference(case)
         for fast_forward in (True, False):
             records, watched = run(case, fast_forward)
-            assert_requests_agree(records, reference)
-            assert_totals_agree(records, reference)
-            assert_gaps_agree(records, reference)
-            assert_spans_agree(records, reference)
+            assert_all_agree(records, reference)
             watched.assert_memory_adds_up()
             columns = records.spans.columns()
             assert int(columns["num_running_begin"].max(initial=0)) <= case.settings.max_num_seqs
