@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
 from typer.testing import CliRunner
 
 from simserve import cli
+from simserve.errors import InputError
+from simserve.memory.command import MemoryOptions, show_memory
 from tests.gguf_builders import LLAMA, gguf
 
 RUNNER = CliRunner()
@@ -179,3 +185,39 @@ def test_help_has_examples_that_run(tmp_path, monkeypatch):
     assert len(lines) == 5
     for line in lines:
         _run(line.removeprefix("simserve memory "))
+
+
+WORDS = st.one_of(
+    st.text(max_size=8),
+    st.sampled_from(
+        ["8GiB", "0", "int4", "nf4,int8", "4.125", "stored", "1.5GB", "h100-sxm", "1,2", "99999999999", "-1"]
+    ),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_any_words_are_an_answer_or_one_sentence(data):
+    """Whatever stands behind an option: an answer, or an InputError of one line; never another error."""
+    fields = ("memory", "weights", "weights_bits", "context", "users")
+    lists = {name: tuple(data.draw(st.lists(WORDS, max_size=2), label=name)) for name in fields}
+    texts = {
+        "overhead": data.draw(st.one_of(st.just("1GiB"), WORDS)),
+        "kv_dtype": data.draw(st.sampled_from(["fp16", "x"])),
+    }
+    own = {"params": data.draw(st.one_of(st.none(), st.just("7B"), WORDS))}
+    sizes = {
+        name: data.draw(st.one_of(st.none(), st.integers(-1, 40)))
+        for name in ("layers", "kv_heads", "head_dim", "heads")
+    }
+    models = data.draw(st.sampled_from([(), ("tiny",), ("25m", "tiny")]))
+    options = MemoryOptions(
+        models=models, tensor_parallel=data.draw(st.integers(-1, 9)), **lists, **texts, **own, **sizes
+    )
+    out = io.StringIO()
+    try:
+        show_memory(options, Console(file=out))
+    except InputError as error:
+        assert "\n" not in str(error)
+    else:
+        assert "KV" in out.getvalue()

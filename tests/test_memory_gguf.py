@@ -114,7 +114,6 @@ def test_a_vocabulary_of_152_000_words_takes_no_time(write):
         ({"llama__attention__head_count": 7, "llama__attention__head_count_kv": 7}, "must be divisible by 7 heads"),
         ({"llama__attention__key_length": 64, "llama__attention__value_length": 32}, "must be key_length 64 (got 32)"),
         ({"llama__attention__kv_lora_rank": 512}, "only models that keep keys and values of every head"),
-        ({"split__count": 3}, "split.count: is one of 3 parts; merge them"),
         ({"llama__embedding_length": ...}, "llama.embedding_length: is missing"),
     ],
 )
@@ -225,3 +224,41 @@ def test_gguf_files_are_known_by_their_beginning(write, tmp_path):
     assert not is_gguf(tmp_path)
     with pytest.raises(ModelError, match="cannot be read"):
         load_shape(str(tmp_path / "nothing.gguf"))
+
+
+def _part(number, count=3):
+    return f"big-{number:05}-of-{count:05}.gguf"
+
+
+def test_a_split_model_is_all_its_parts(write):
+    """llama-gguf-split: the first part has the metadata, each its own tensors; the first names the whole."""
+    whole = shape_of_gguf(write(gguf(LLAMA, [*TENSORS, ("output.weight", (256, 500), 8)])))
+    first = write(gguf(llama(split__count=3, split__no=0), TENSORS[:1]), _part(1))
+    write(gguf({"split.count": 3, "split.no": 1}, TENSORS[1:]), _part(2))
+    write(gguf({"split.count": 3, "split.no": 2}, [("output.weight", (256, 500), 8)]), _part(3))
+    split = load_shape(str(first))
+    assert (split.num_parameters, split.stored_bytes) == (whole.num_parameters, whole.stored_bytes)
+    assert split.name == "big"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (_part(1), "00002-of-00003.gguf: cannot be read"),
+        (_part(2), "is not the first part of the model; give big-00001-of-"),
+        (_part(1, 4), "must be named NAME-00001-of-00003.gguf"),
+        ("big.gguf", "must be named NAME-00001-of-00003.gguf"),
+    ],
+)
+def test_a_part_without_the_others_is_one_sentence(write, name, said):
+    """It names the part that is missing, or how parts are found."""
+    with pytest.raises(ModelError, match=said):
+        shape_of_gguf(write(gguf(llama(split__count=3)), name))
+
+
+def test_names_that_break_lines_are_quoted(write):
+    """A message and a title stay on one line, whatever a file is called."""
+    with pytest.raises(ModelError) as error:
+        load_shape(str(write(b"GGUF", "a\nb.gguf")))
+    assert "\n" not in str(error.value)
+    assert shape_of_gguf(write(gguf(LLAMA), "a\nb.gguf")).name == "'a\\nb'"

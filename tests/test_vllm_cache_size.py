@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from simserve.errors import InputError
 from simserve.model_spec import load_model_spec
-from simserve.step_time.hardware import GIB, HARDWARE
+from simserve.step_time.hardware import GIB, HARDWARE, VISIBLE_BYTES, visible_bytes
 from simserve.vllm_flags.defaults import Device, batch_defaults, counts_graph_memory, gpu_memory_utilization
-from simserve.vllm_flags.devices import VISIBLE_BYTES, find_hardware, hardware_called, visible_bytes
+from simserve.vllm_flags.devices import find_hardware, hardware_called
 from simserve.vllm_flags.flags import Flags
 from simserve.vllm_flags.memory import SAMPLER_BYTES, CacheShape, Room, step_bytes
 from simserve.vllm_flags.values import AUTO, length, share, whole

@@ -7,8 +7,7 @@ from difflib import get_close_matches
 
 from simserve.errors import FootprintError
 from simserve.memory.sizes import parse_size, size_text
-from simserve.step_time.hardware import HARDWARE
-from simserve.vllm_flags.devices import visible_bytes
+from simserve.step_time.hardware import HARDWARE, visible_bytes
 
 MAX_BYTES = 2**60
 

@@ -63,12 +63,17 @@ def read_header(path: Path) -> GgufHeader:
     """
     try:
         with path.open("rb") as file:
-            reader = _Reader(file, str(path))
+            reader = _Reader(file, printable_path(path))
             num_tensors, num_keys = reader.begin()
             metadata = dict(_key(reader) for _ in range(num_keys))
             return GgufHeader(metadata, tuple(_tensor(reader) for _ in range(num_tensors)))
     except OSError as error:
-        raise ModelError(f"{path}: cannot be read ({error.strerror})") from error
+        raise ModelError(f"{printable_path(path)}: cannot be read ({error.strerror})") from error
+
+
+def printable_path(path: Path) -> str:
+    """A path for a message or a title: quoted where it would not stay on its line."""
+    return str(path) if str(path).isprintable() else repr(str(path))
 
 
 class _Reader:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from pathlib import Path
 
 from simserve.errors import ModelError
-from simserve.memory.gguf import GgufHeader, TensorInfo, Value, read_header
+from simserve.memory.gguf import GgufHeader, TensorInfo, Value, printable_path, read_header
 from simserve.memory.shapes import MAX_DIMENSION, MAX_PARAMETERS, Shape
 
 GGML_TYPES: dict[int, tuple[str, int, int]] = {
@@ -48,17 +49,18 @@ GGML_TYPES: dict[int, tuple[str, int, int]] = {
 }
 """ggml's types by number: name, weights of a block, bytes of a block."""
 
+_PART = re.compile(r"(?P<name>.+)-(?P<part>\d{5})-of-(?P<count>\d{5})\.gguf", re.ASCII)
 NOT_PARAMETERS = "rope_"  # tables of frequencies, which training never sees
 
 
 def shape_of_gguf(path: Path) -> Shape:
     """The shape of a GGUF file. Raises ``ModelError`` in one sentence: see ``read_header``; a missing or impossible
-    dimension, KV heads that differ between layers, latent attention, or one part of a split file."""
-    header, where = read_header(path), str(path)
+    dimension, KV heads that differ between layers, latent attention, or a split file whose parts are not all there."""
+    header, where = read_header(path), printable_path(path)
     family = header.metadata.get("general.architecture")
     if not isinstance(family, str) or not family.isprintable() or not 1 <= len(family) <= 64:
         raise ModelError(f"{where}: general.architecture: is missing or no plain name; give a language model's file")
-    _refuse_what_is_not_whole(header, where)
+    header = _with_other_parts(header, path)
     _refuse_other_attention(header, family, where)
     heads = _dimension(header, f"{family}.attention.head_count", where)
     kv_heads = _dimension(header, f"{family}.attention.head_count_kv", where, heads)
@@ -66,7 +68,7 @@ def shape_of_gguf(path: Path) -> Shape:
         raise ModelError(f"{where}: {family}.attention.head_count_kv: must divide head_count {heads} (got {kv_heads})")
     stored = _stored_bytes(header.tensors)
     return Shape(
-        name=path.stem,
+        name=_PART.sub(r"\g<name>", path.name).removesuffix(".gguf") if path.name.isprintable() else repr(path.stem),
         num_parameters=_num_parameters(header.tensors, where),
         num_layers=_dimension(header, f"{family}.block_count", where),
         num_kv_heads=kv_heads,
@@ -79,10 +81,22 @@ def shape_of_gguf(path: Path) -> Shape:
     )
 
 
-def _refuse_what_is_not_whole(header: GgufHeader, where: str) -> None:
-    parts = header.metadata.get("split.count")
-    if isinstance(parts, int) and parts > 1:
-        raise ModelError(f"{where}: split.count: is one of {parts} parts; merge them with llama-gguf-split --merge")
+def _with_other_parts(header: GgufHeader, path: Path) -> GgufHeader:
+    """The header of a whole model: a split file's first part says what it is, and every part lists its own tensors."""
+    count, where = header.metadata.get("split.count"), printable_path(path)
+    if not isinstance(count, int) or count <= 1:
+        return header
+    match = _PART.fullmatch(path.name)
+    if match is None or int(match["count"]) != count:
+        raise ModelError(
+            f"{where}: split.count: is one of {count} parts; parts must be named NAME-00001-of-{count:05}.gguf"
+        )
+    if int(match["part"]) != 1:
+        raise ModelError(f"{where}: split.no: is not the first part of the model; give {match['name']}-00001-of-…")
+    tensors = list(header.tensors)
+    for part in range(2, count + 1):
+        tensors += read_header(path.with_name(f"{match['name']}-{part:05}-of-{count:05}.gguf")).tensors
+    return GgufHeader(header.metadata, tuple(tensors))
 
 
 def _refuse_other_attention(header: GgufHeader, family: str, where: str) -> None:

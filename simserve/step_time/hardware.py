@@ -165,6 +165,18 @@ LAPTOP_CPU = Hardware(
 HARDWARE: dict[str, Hardware] = {entry.name: entry for entry in (A100, H100, H200, L40S, RTX_4090, LAPTOP_CPU)}
 
 
+VISIBLE_BYTES: dict[str, int] = {
+    "a100-sxm": round(79.25 * GIB),
+    "h100-sxm": round(79.19 * GIB),
+    "h200-sxm": round(139.80 * GIB),
+    "l40s": round(44.40 * GIB),
+    "rtx-4090": 25_250_627_584,
+}
+"""How much memory a GPU shows to CUDA, by its entry's name. The RTX 4090's is from a recorded run
+(``device_total_memory_bytes`` of a vLLM 0.19 run); the others are the ``total capacity of … GiB`` in PyTorch's
+out-of-memory messages as people report them, where drivers differ by ± 0.1 GiB."""
+
+
 def load_hardware(name: str) -> Hardware:
     """The entry called ``name`` (any case); raises ``ScenarioError`` with the nearest known name."""
     key = name.lower()
@@ -173,3 +185,8 @@ def load_hardware(name: str) -> Hardware:
     close = get_close_matches(key, HARDWARE, n=1, cutoff=0.4)
     hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(HARDWARE)}"
     raise ScenarioError(f"step_time.roofline: unknown hardware {name!r}; {hint}")
+
+
+def visible_bytes(hardware: Hardware) -> int:
+    """Bytes of one device that CUDA shows: its driver keeps the rest."""
+    return VISIBLE_BYTES.get(hardware.name, hardware.memory_bytes)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from simserve.errors import InputError
 from simserve.scenario.messages import printable
-from simserve.step_time.hardware import GIB, Hardware
+from simserve.step_time.hardware import GIB, Hardware, visible_bytes
 from simserve.vllm_flags import defaults
-from simserve.vllm_flags.devices import CPU, visible_bytes
+from simserve.vllm_flags.devices import CPU
 from simserve.vllm_flags.flags import Flags
 from simserve.vllm_flags.memory import GRAPH_BYTES, OTHER_BYTES, CacheShape, Room, step_bytes
 from simserve.vllm_flags.settings import Setting, Target

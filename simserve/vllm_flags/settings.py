@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from simserve.step_time.hardware import Hardware
+from simserve.step_time.hardware import Hardware, visible_bytes
 from simserve.vllm_flags.defaults import Device
-from simserve.vllm_flags.devices import visible_bytes
 
 
 @dataclass(frozen=True)
