@@ -178,6 +178,21 @@ class Batch:
         """Tokens that one step pushes through the model."""
         return sum(chunk.num_new_tokens for chunk in self.chunks) + self.num_decodes * self.tokens_per_decode
 
+    def num_attention_pairs(self, begin: int, num_steps: int) -> int:
+        """(query, key) pairs of steps ``begin`` to ``begin + num_steps`` of the decision: each new token attends to what
+        its sequence has cached, to its elders in the step and to itself."""
+        steps = num_steps * begin + num_steps * (num_steps - 1) // 2  # Σ k over the steps k
+        per_decode = self.tokens_per_decode
+        pairs = per_decode * (num_steps * self.decode_context_tokens + self.num_decodes * steps)
+        pairs += num_steps * self.num_decodes * (per_decode * (per_decode + 1) // 2)
+        if self.recomputes:  # Σ (n + k)(n + k + 1) / 2
+            squares = sum(k * k for k in range(begin, begin + num_steps))
+            grown = (squares + steps) // 2
+            return pairs + sum(num_steps * (new * (new + 1) // 2) + new * steps + grown for new, _ in self.chunks)
+        for new, context in self.chunks:
+            pairs += new * (num_steps * context + new * steps) + num_steps * (new * (new + 1) // 2)
+        return pairs
+
     @property
     def num_seqs(self) -> int:
         """Rows of the batch: slots that compute, finished members of a static batch included."""
