@@ -182,4 +182,5 @@ def _timed_with(scenario: Scenario, own: ModelSpec, spec: ModelSpec) -> tuple[We
             f"weights: must be those of the operator tables in {config.operators}, {own_weights.name} "
             f"(got {wanted.name}); leave weights out, or take a roofline"
         )
-    return wanted or own_weights, own_weights.name, config.tensor_parallel
+    weights = wanted or own_weights
+    return weights, weights.name, config.tensor_parallel
