@@ -174,3 +174,13 @@ def test_attention_has_a_name_where_the_heads_are_known():
         for kv_heads, heads in ((8, 8), (2, 8), (1, 8), (1, None), (2, None))
     ]
     assert kinds == ["mha", "gqa", "mqa", "mqa", None]
+
+
+def test_without_the_architecture_weights_stay_as_they_are():
+    """Bare dimensions do not say how wide the projections are, so parameters cannot follow the heads, and it is said."""
+    shape = shape_from_dimensions("13B", 40, 40, 128, 40)
+    found = answer(shape, parse_scheme("int8"), parse_memory("16GiB"), Question())
+    assert [line["num_kv_heads"] for line in found["what_if"]] == [40, 8, 1]
+    assert {line["num_parameters"] for line in found["what_if"]} == {13 * 10**9}
+    assert "weights are counted as they are" in found["notes"][0]
+    assert answer(load_shape("tiny"), parse_scheme("int8"), None, Question())["notes"] == []

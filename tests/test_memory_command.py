@@ -187,6 +187,21 @@ def test_help_has_examples_that_run(tmp_path, monkeypatch):
         _run(line.removeprefix("simserve memory "))
 
 
+@pytest.mark.parametrize("width", [20, 60, 80, 100, 200])
+def test_no_terminal_is_too_narrow_for_a_whole_figure(width):
+    """Columns are left out and lines go beyond the edge before a digit is lost: a cut number reads as another."""
+    out = io.StringIO()
+    models, memory = ("llama-3.1-8b", "llama-2-13b"), ("h100-sxm", "16GB")
+    options = MemoryOptions(models=models, memory=memory, weights=("fp16", "4.125"), context=("1024",))
+    show_memory(options, Console(file=out, force_terminal=True, width=width, color_system=None))
+    for row in _json("llama-3.1-8b llama-2-13b --memory h100-sxm,16GB --weights fp16,4.125 --context 1024"):
+        if row["fits"]:
+            assert f" {row['resident_tokens']:,} " in out.getvalue()
+            assert f" {row['users_at_context']['1024']:,} " in out.getvalue()
+    assert "…" not in out.getvalue()
+    assert ("131,072 B" in out.getvalue()) == (width >= 100)
+
+
 WORDS = st.one_of(
     st.text(max_size=8),
     st.sampled_from(

@@ -129,7 +129,7 @@ def answer(shape: Shape, scheme: WeightScheme | None, memory: Memory | None, ask
         "context_at_users": None if tokens is None else {str(n): context_for(tokens, n) for n in asked.users},
         "demands": _demands(held, tokens, asked),
         "what_if": _what_ifs(shape, scheme, memory, asked),
-        "notes": [*shape.notes, *([memory.note] if memory is not None and memory.note else [])],
+        "notes": _notes(shape, memory),
     }
 
 
@@ -151,6 +151,15 @@ def require_fit(found: Answer) -> None:
 
 def _words(found: Answer) -> str:
     return f"{found['bits_per_weight']:.5g} bits" if found["weights"][0].isdigit() else found["weights"]
+
+
+def _notes(shape: Shape, memory: Memory | None) -> list[str]:
+    notes = list(shape.notes)
+    if shape.spec is None:
+        notes.append("with other KV heads the weights are counted as they are: the projections' width is not known")
+    if memory is not None and memory.note is not None:
+        notes.append(memory.note)
+    return notes
 
 
 def _left(memory: Memory, weights: int, asked: Question) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 
 from rich import box
 from rich.console import Console
@@ -13,6 +13,8 @@ from simserve.memory.answer import STORED, Answer
 from simserve.memory.sizes import is_decimal, size_text
 
 WIDTH_IN_A_PIPE = 120
+PER_TOKEN, LEFT = "KV cache\nof a token", "left for\ntokens"
+CAN_BE_LEFT_OUT = ("bits", PER_TOKEN, LEFT)
 NAMES = {"mha": "multi-head", "gqa": "grouped-query", "mqa": "multi-query"}
 
 
@@ -33,44 +35,66 @@ def print_answer(found: Answer, console: Console) -> None:
 
 
 def print_answers(answers: Sequence[Answer], console: Console) -> None:
-    """A row for each model, way to keep its weights, and memory."""
+    """A row for each model, way to keep its weights, and memory. Where a terminal is narrow, columns that follow from
+    the others are left out; no figure is ever cut."""
     _widen(console)
-    first = answers[0]
-    overhead = size_text(first["overhead_bytes_per_device"])
-    shared = "" if first["tensor_parallel"] == 1 else f", {first['tensor_parallel']} devices share each model"
-    title = f"KV cache in {first['kv_dtype']}, {overhead} of each device's memory reserved{shared}"
-    table = Table(title=Text(title), box=box.SIMPLE_HEAD, title_justify="left")
-    for head in ("model", "weights", *(("memory",) if first["memory"] else ())):
-        table.add_column(head, no_wrap=True)
-    heads = ["bits", "weights\ntake", "KV cache\nof a token"]
-    heads += ["left for\ntokens", "resident\ntokens"] if first["memory"] else []
-    heads += [f"users at\n{int(context):,}" for context in first["users_at_context"] or {}]
-    heads += [f"context\nof {int(users):,}" for users in first["context_at_users"] or {}]
-    for head in heads:
-        table.add_column(head, justify="right", no_wrap=True)
-    for found, following in zip(answers, (*answers[1:], None), strict=True):
-        table.add_row(*_cells(found), end_section=following is None or following["model"] != found["model"])
+    columns, spare = _columns(answers), list(CAN_BE_LEFT_OUT)
+    while (width := _width(table := _table(answers, columns), console)) > console.width and spare:
+        columns.pop(spare.pop(0), None)
+    console.width = max(console.width, width)
     console.print(table)
     _print_notes(answers, console)
 
 
-def _cells(found: Answer) -> Iterator[Text]:
-    decimal = _decimal(found)
-    yield Text(found["model"])
-    yield Text("–" if found["weights"][0].isdigit() else found["weights"])
-    if found["memory"] is not None:
-        yield Text(_memory(found))
-    yield Text(f"{found['bits_per_weight']:.5g}")
-    yield Text(size_text(found["weight_bytes"], decimal))
-    yield Text(f"{found['kv_bytes_per_token_with_copies']:,} B")
-    if found["cache_bytes"] is None or found["missing_bytes"] is None:
-        return
+def _table(answers: Sequence[Answer], columns: Mapping[str, Sequence[Text]]) -> Table:
+    first = answers[0]
+    overhead, devices = size_text(first["overhead_bytes_per_device"]), first["tensor_parallel"]
+    shared = "" if devices == 1 else f", {devices} devices share each model"
+    title = f"KV cache in {first['kv_dtype']}, {overhead} of each device reserved{shared}"
+    table = Table(title=Text(title), box=box.SIMPLE_HEAD, title_justify="left")
+    for head in columns:
+        table.add_column(head, justify="left" if head in ("model", "weights", "memory") else "right", no_wrap=True)
+    for i, row in enumerate(zip(*columns.values(), strict=True)):
+        last = i + 1 == len(answers) or answers[i + 1]["model"] != answers[i]["model"]
+        table.add_row(*row, end_section=last)
+    return table
+
+
+def _width(table: Table, console: Console) -> int:
+    """What a table takes where nothing is cut."""
+    return console.measure(table, options=console.options.update(width=1_000)).maximum
+
+
+def _columns(answers: Sequence[Answer]) -> dict[str, list[Text]]:
+    """Cells of each column by its head; what a memory leaves only where there is one."""
+    columns = {
+        "model": [Text(found["model"]) for found in answers],
+        "weights": [Text(found["weights"] + " bits" * found["weights"][0].isdigit()) for found in answers],
+        "memory": [Text(_memory(found)) for found in answers],
+        "bits": [Text(f"{found['bits_per_weight']:.5g}") for found in answers],
+        "weights\ntake": [Text(size_text(found["weight_bytes"], _decimal(found))) for found in answers],
+        PER_TOKEN: [Text(f"{found['kv_bytes_per_token_with_copies']:,} B") for found in answers],
+    }
+    if answers[0]["memory"] is None:
+        del columns["memory"]
+        return columns
+    columns[LEFT] = [_left(found) for found in answers]
+    columns["resident\ntokens"] = [_count(found["resident_tokens"]) for found in answers]
+    users, contexts = ([found[key] or {} for found in answers] for key in ("users_at_context", "context_at_users"))
+    for shares, words in ((users, "users at\n{:,}"), (contexts, "context\nof {:,}")):
+        columns |= {words.format(int(n)): [_count(share[n]) for share in shares] for n in shares[0]}
+    return columns
+
+
+def _left(found: Answer) -> Text:
+    """Bytes for tokens, or how many are missing, as a negative number."""
     if found["fits"]:
-        yield Text(size_text(found["cache_bytes"], decimal))
-    else:
-        yield Text(f"−{size_text(found['missing_bytes'], decimal)}", style="yellow")
-    counts = [*(found["users_at_context"] or {}).values(), *(found["context_at_users"] or {}).values()]
-    yield from (Text(f"{n:,}" if n else "–") for n in (found["resident_tokens"], *counts))
+        return Text(size_text(found["cache_bytes"] or 0, _decimal(found)))
+    return Text(f"−{size_text(found['missing_bytes'] or 0, _decimal(found))}", style="yellow")
+
+
+def _count(number: int | None) -> Text:
+    return Text(f"{number:,}" if number else "–")
 
 
 def _sum(found: Answer) -> Table:
