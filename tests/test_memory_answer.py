@@ -177,7 +177,7 @@ def test_attention_has_a_name_where_the_heads_are_known():
 
 
 def test_without_the_architecture_weights_stay_as_they_are():
-    """Bare dimensions do not say how wide the projections are, so parameters cannot follow the heads, and it is said."""
+    """Bare dimensions do not say how wide projections are: parameters cannot follow the heads, and that is said."""
     shape = shape_from_dimensions("13B", 40, 40, 128, 40)
     found = answer(shape, parse_scheme("int8"), parse_memory("16GiB"), Question())
     assert [line["num_kv_heads"] for line in found["what_if"]] == [40, 8, 1]
