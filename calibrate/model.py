@@ -40,6 +40,14 @@ def find_model(name: str) -> ModelSource:
     return ModelSource(spec, str(folder), any(any(folder.glob(pattern)) for pattern in patterns))
 
 
+def with_kv_heads(source: ModelSource, num_kv_heads: int | None) -> ModelSource:
+    """The same model with so many KV heads, and so with random weights: trained ones have the heads that they have.
+    ``None`` changes nothing. Raises ``ModelError`` for a number that does not divide the attention heads."""
+    if num_kv_heads is None or num_kv_heads == source.spec.num_kv_heads:
+        return source
+    return ModelSource(source.spec.with_kv_heads(num_kv_heads), None, False)
+
+
 def build_model(source: ModelSource, device: str, dtype: str, attn: str, seed: int) -> Any:  # noqa: ANN401 - a torch module
     """A decoder in evaluation mode on ``device``. Raises ``CalibrationError`` if it cannot be built here with this
     attention kernel and dtype."""

@@ -36,6 +36,7 @@ def make_provenance(source: ModelSource, device: str, dtype: str, options: Calib
         num_cpus=os.cpu_count() or 1,
         threads=options.threads,
         dtype=dtype,
+        weight_scheme=options.weights,
         attention=options.attn,
         kv_cache=options.kv_cache,
         graphs=options.graphs,
@@ -54,7 +55,7 @@ def make_provenance(source: ModelSource, device: str, dtype: str, options: Calib
 def identity(provenance: Provenance, points: Sequence[Point], options: CalibrateOptions) -> dict[str, Any]:
     """What must be equal for the samples of two runs to belong together."""
     fields = ("origin", "source", "config_hash", "weights", "device_name", "driver", "threads", "dtype", "attention")
-    versions = ("kv_cache", "graphs", "clock", "torch_version", "transformers_version", "platform")
+    versions = ("weight_scheme", "kv_cache", "graphs", "clock", "torch_version", "transformers_version", "platform")
     made = {name: getattr(provenance, name) for name in (*fields, *versions)}
     return made | {"points": [list(point) for point in points], "seed": options.seed}
 

@@ -24,6 +24,7 @@ from calibrate.model import ModelSource, build_model
 from calibrate.options import CalibrateOptions
 from calibrate.packed import PackedSteps
 from calibrate.provenance import make_provenance
+from calibrate.quantize.kernels import METHODS, quantized
 from simserve.step_time.profile_schema import KvBytes, Provenance
 
 _NOT_PACKED = "mixed steps need the in-place cache and were not measured: they are compositions"
@@ -56,6 +57,10 @@ def set_up(source: ModelSource, device: str, dtype: str, options: CalibrateOptio
         grid = [point for point in grid if point.in_table or point.phase == "no_cache"]
     torch.set_num_threads(options.threads)
     model = build_model(source, device, dtype, options.attn, options.seed)
+    widths = []
+    if options.weights is not None:
+        model = quantized(model, options.weights)
+        widths = [f"weights: {METHODS[options.weights.partition(':')[0]]}"]
     measured = check_kv_bytes(model, source.spec, dtype)
     points, notes = fit_points(grid, measured, free_bytes(device))
     points, stepper, more = _make_stepper(model, source, points, options)
@@ -67,7 +72,7 @@ def set_up(source: ModelSource, device: str, dtype: str, options: CalibrateOptio
         stepper=stepper,
         timer=time_on_cuda if device == "cuda" else time_on_cpu,
         watch=_watch() if on_gpu else None,
-        notes=tuple(([] if packs else [_NOT_PACKED]) + notes + more),
+        notes=tuple(widths + ([] if packs else [_NOT_PACKED]) + notes + more),
     )
 
 

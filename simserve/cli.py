@@ -22,6 +22,7 @@ from simserve import (
     knee_command,
     memory_command,
     profile_command,
+    quantize_command,
     replay_command,
     sweep_command,
     validate_command,
@@ -111,6 +112,7 @@ def run(  # noqa: PLR0913, PLR0917 - one argument per option
     "simserve calibrate\n\n"
     "simserve calibrate --model qwen2.5-0.5b --device cpu --dtype fp32\n\n"
     "simserve calibrate --model ./my-model --device cuda --out my-model-h100.json\n\n"
+    "simserve calibrate --model 25m --weights int4   (and --kv-heads 8 for another shape)\n\n"
     "simserve calibrate --url http://127.0.0.1:8000 --model qwen3-8b --dtype bf16"
 )
 def calibrate(  # noqa: PLR0913, PLR0917 - one argument per option
@@ -123,6 +125,17 @@ def calibrate(  # noqa: PLR0913, PLR0917 - one argument per option
     dtype: Annotated[
         Literal["auto", "fp32", "bf16", "fp16"], typer.Option(help="auto is fp32 on a CPU, bf16 on a GPU.")
     ] = "auto",
+    weights: Annotated[
+        str | None,
+        typer.Option(
+            help="Really quantize the linear layers: int8, int4 (groups of 128), int4:64 or int4:32. Of a server: what "
+            "it runs.",
+            show_default="as --dtype",
+        ),
+    ] = None,
+    kv_heads: Annotated[
+        int | None, typer.Option(min=1, help="The model with so many KV heads.", show_default="its own")
+    ] = None,
     attn: Annotated[
         str, typer.Option(help="Attention kernel, by its name in transformers; sdpa,eager compares two.")
     ] = "sdpa",
@@ -269,6 +282,8 @@ def schema() -> None:
 
 
 app.command(epilog=memory_command.EPILOG)(memory_command.memory)
+app.command(epilog=quantize_command.QUANTIZE_EPILOG)(quantize_command.quantize)
+app.command(epilog=quantize_command.AGREEMENT_EPILOG)(quantize_command.agreement)
 app.command(epilog=sweep_command.EPILOG)(sweep_command.sweep)
 app.command(epilog=knee_command.EPILOG)(knee_command.knee)
 app.command(epilog=capacity_command.EPILOG)(capacity_command.capacity)

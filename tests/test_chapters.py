@@ -17,10 +17,11 @@ from calibrate.chapters.options import ChaptersOptions
 from calibrate.chapters.peak import highest, peak_bytes
 from calibrate.chapters.pushed import count_pushed
 from calibrate.chapters.timing import Case, Watch, summarize
-from calibrate.chapters.weights import Int4Linear, measure_weights, weight_bytes
+from calibrate.chapters.weights import measure_weights
 from calibrate.clock import time_on_cpu
 from calibrate.errors import CalibrationError
 from calibrate.model import ModelSource, build_model
+from calibrate.quantize.kernels import Int4Linear, int8_model, weight_bytes
 from simserve.errors import OutputError, ProfileError
 from simserve.model_spec import load_model_spec
 from simserve.step_time.chapters_schema import Chapters, KvShape, chapters_beside, load_chapters, profile_beside
@@ -185,10 +186,8 @@ def test_weights_get_smaller_as_their_bits_do():
 def test_what_does_not_run_says_so_and_has_no_figure():
     """A device without the kernels: a sentence instead of an estimate."""
     watch = Watch(time_on_cpu, "process_cpu", 1)
-    from calibrate.chapters import weights
-
     with pytest.raises(ValueError, match="CPUs only"):
-        weights._int8(nn.Linear(2, 2), "cuda")
+        int8_model(nn.Linear(2, 2), "cuda")
     narrow = nn.Linear(48, 8)  # 48 is no multiple of 32
     with pytest.raises(ValueError, match="multiple of 32"):
         Int4Linear(narrow)

@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from calibrate.server.load import Client, OutOfTime
 from calibrate.server.measure import Findings, ServerMeasurer
 from calibrate.server.profile import assemble, describe, notes_of
 from calibrate.show import show
+from simserve.memory.schemes import parse_scheme
 from simserve.model_spec import ModelSpec, load_model_spec
 from simserve.step_time.profile_schema import ModelDimensions
 
@@ -39,6 +41,7 @@ def calibrate_server(options: CalibrateOptions, console: Console | None = None) 
     after the samples so far were kept beside the profile.
     """
     console = console or Console()
+    options = _told(options)
     address, spec = _check(options)
     path = options.out or Path(f"{spec.name}-server-{options.dtype}.json")
     require_writable(path)
@@ -53,7 +56,16 @@ def _check(options: CalibrateOptions) -> tuple[Address, ModelSpec]:
     for name in ("time_limit_s", "timeout_s"):
         if not getattr(options, name) > 0:
             raise CalibrationError(f"{name}: must be > 0 (got {getattr(options, name)})")
-    return parse_address(options.url), load_model_spec(options.model)
+    spec = load_model_spec(options.model)
+    return parse_address(options.url), spec if options.kv_heads is None else spec.with_kv_heads(options.kv_heads)
+
+
+def _told(options: CalibrateOptions) -> CalibrateOptions:
+    """With the canonical name of the weights that the server is said to run; none if that is the dtype."""
+    if options.weights is None:
+        return options
+    name = parse_scheme(options.weights).name
+    return replace(options, weights=None if name == options.dtype else name)
 
 
 def _key(options: CalibrateOptions) -> str | None:
@@ -165,6 +177,7 @@ class _Calibration:
             "model_id": dialect.model_id,
             "config_hash": ModelDimensions.of(self._spec).config_hash,
             "dtype": self._options.dtype,
+            "weights": self._options.weights,
             "points": [list(point) for point in self._points],
             "window": self._grid.window,
         }

@@ -48,6 +48,7 @@ def describe(address: Address, dialect: Dialect, spec: ModelSpec, options: Calib
         num_cpus=None,
         threads=None,
         dtype=options.dtype,
+        weight_scheme=options.weights,
         attention=None,
         kv_cache=None,
         clock="wall",
@@ -66,7 +67,7 @@ def command_of(address: Address, options: CalibrateOptions) -> str:
     """The command without path, credentials or key."""
     words = ["simserve", "calibrate", "--url", f"{address.scheme}://{address}"]
     words += ["--model", options.model, "--dtype", options.dtype, "--grid", options.grid]
-    for name in ("max_batch_size", "max_context", "max_prefill_tokens", "repeats"):
+    for name in ("weights", "kv_heads", "max_batch_size", "max_context", "max_prefill_tokens", "repeats"):
         value = getattr(options, name)
         words += [f"--{name.replace('_', '-')}", str(value)] if value is not None else []
     return shlex.join(words)
