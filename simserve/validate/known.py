@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from simserve.scenario import ChunkedEngineConfig, OperatorsStepTimeConfig, PagedCacheConfig, Scenario
+from simserve.scenario import (
+    ChunkedEngineConfig,
+    KvCacheConfig,
+    NoCacheConfig,
+    OperatorsStepTimeConfig,
+    PagedCacheConfig,
+    Scenario,
+)
 from simserve.step_time.source import StepTimeSource
 
 
@@ -24,20 +31,37 @@ def _step_times(source: StepTimeSource) -> Iterator[str]:
 
 def _engine(scenario: Scenario) -> str:
     engine, cache = scenario.engine, scenario.engine.kv_cache
-    capacity = f"{cache.num_blocks:,} blocks" if cache.num_blocks is not None else f"{cache.memory:,} bytes"
     words = (
         f"{engine.policy} policy",
         f"max_num_seqs {engine.max_num_seqs:,}",
         f"max_num_batched_tokens {engine.max_num_batched_tokens:,}",
         f"max_model_len {engine.max_model_len:,}",
-        f"{cache.allocator} cache of {capacity} with {cache.block_size} tokens each",
+        _cache(cache),
     )
     return f"engine, by the scenario: {', '.join(words)}"
+
+
+def _cache(cache: KvCacheConfig) -> str:
+    """The cache and its size, as the scenario gives it."""
+    if isinstance(cache, NoCacheConfig):
+        return "no cache"
+    if cache.num_blocks is not None:
+        capacity = f"{cache.num_blocks:,} blocks"
+    elif not cache.holds_weights:
+        capacity = f"{cache.memory:,} bytes, in blocks"
+    else:
+        capacity = f"what weights and overhead leave of {cache.memory or cache.device_memory:,} bytes, in blocks"
+    return f"{cache.allocator} cache of {capacity} with {cache.block_size} tokens each"
 
 
 def _assumptions(scenario: Scenario) -> Iterator[str]:
     """What no file of the run or of the step times says, and the scenario declares."""
     cache, step_time = scenario.engine.kv_cache, scenario.step_time
+    if scenario.weights is not None:
+        yield f"declared: weights in {scenario.weights}"
+    if scenario.attention is not None:
+        shape = scenario.attention
+        yield f"declared: attention with {shape if isinstance(shape, str) else f'{shape.kv_heads} KV heads'}"
     if isinstance(cache, PagedCacheConfig):
         prefix = "on" if cache.prefix_caching else "off"
         yield (
