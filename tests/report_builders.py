@@ -87,7 +87,7 @@ def run_of(settings=None, table=None, step_time=None, name="skewed64", notes=(),
 def _variant(name, settings, table, step_time, scenario):
     records = run_engine(table, settings, step_time)
     records.max_num_seqs, records.capacity_tokens = settings.max_num_seqs, settings.num_blocks * settings.block_size
-    cache = SimpleNamespace(allocator=settings.allocator)
+    cache = SimpleNamespace(allocator=settings.allocator, holds_weights=False)
     if settings.allocator == "contiguous":
         cache.reserve = settings.reserve
     engine = SimpleNamespace(policy=settings.policy, max_num_seqs=settings.max_num_seqs, kv_cache=cache)

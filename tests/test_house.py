@@ -39,7 +39,7 @@ MAY_IMPORT = {
     "engine": {*CORE, "clients", "recorder"},
     "distributions": {"request"},
     "timeline": {*RECORDS, "distributions"},
-    "metrics": {*RECORDS, "distributions", "timeline"},
+    "metrics": {*RECORDS, "distributions", "model_spec", "timeline"},
     "simulated_model": {"memory", "model_spec", "scenario", "step_time"},
     "assemble": {*CORE, "scenario", "simulated_model", "speculation"},
     "simulate": {
@@ -68,7 +68,7 @@ MAY_IMPORT = {
         *{*RESULT, "distributions", "engine", "manifest", "metrics", "model_spec", "recorded", "report"},
         *{"run_directory", "simulated_model", "summary", "terminal", "workload"},
     },
-    "vllm_flags": {"assemble", "model_spec", "scenario", "step_time"},
+    "vllm_flags": {"assemble", "memory", "model_spec", "scenario", "step_time"},
     "init_command": {"exit_codes", "vllm_flags"},
     "exit_codes": set(),
     "profile_command": {"exit_codes", "report", "step_time"},

@@ -22,6 +22,8 @@ from simserve.report.surface import Surface, surface_figures
 from simserve.report.traffic import traffic_figures, traffic_sentence
 from simserve.report.words import plural
 from simserve.report.work import work_figures
+from simserve.speculation.build import probabilities
+from simserve.speculation.formula import mean_tokens_per_pass
 
 if TYPE_CHECKING:
     from simserve.simulate import RunResult, VariantResult
@@ -129,7 +131,7 @@ def _sections(result: RunResult) -> Iterator[Section]:
     yield Section("latency", "Latency", _INTRO["latency"], tuple(latency), legend="variants")
     load = load_figures(styles, timelines, summaries)
     yield Section("load", "Over time", _INTRO["load"], tuple(load), legend="variants")
-    yield Section("work", "Work", _INTRO["work"], tuple(work_figures(summaries, {})))
+    yield Section("work", "Work", _INTRO["work"], tuple(work_figures(summaries, _expected(result))))
     yield Section("room", "Room", _INTRO["room"], tuple(room_figures(result.variants, summaries)))
     yield Section("cache", "Cache", _INTRO["cache"], tuple(cache_figures(styles, timelines, summaries)), legend="cache")
     slots, left_out = slot_figures(styles, records)
@@ -146,6 +148,16 @@ def _sections(result: RunResult) -> Iterator[Section]:
     traffic = tuple(traffic_figures(result.workload.table))
     yield Section("workload", "Workload", _INTRO["workload"], traffic, notes=tuple(result.workload.notes))
     yield _refused(result)
+
+
+def _expected(result: RunResult) -> dict[str, float]:
+    """By variant that speculates the tokens that a pass gives by the closed form."""
+    scenarios = {name: variant.scenario for name, variant in result.variants.items()}
+    return {
+        name: mean_tokens_per_pass(probabilities(scenario, speculation))
+        for name, scenario in scenarios.items()
+        if (speculation := getattr(scenario.engine, "speculation", None)) is not None
+    }
 
 
 def _steps(result: RunResult) -> Section:

@@ -54,9 +54,12 @@ def _macs(summaries: Mapping[str, Summary]) -> Sequence[Figure]:
     if not _differ(list(known.values())):
         return ()
     caption = (
-        f"Products with weights and attention's, by formula: {grouped({n: magnitude(v) for n, v in known.items()})}. "
-        "Tokens pushed grow with the square of an answer's length without a cache, attention's share with its cube."
+        f"Products with weights and attention's, by formula: {grouped({n: magnitude(v) for n, v in known.items()})}."
     )
+    if any(dig(summary, "recomputed_tokens") for summary in summaries.values()):
+        caption += " Computed again at every step, tokens grow with the square of a length and attention with its cube."
+    if any(dig(summary, "speculation.num_passes") for summary in summaries.values()):
+        caption += " Those of the draft model are not in them."
     sizes = {name: {MACS.name: value} for name, value in known.items()}
     return (bars_figure(Bars("work-macs", "Multiply-adds", "multiply-adds", (MACS,), sizes, caption)),)
 

@@ -14,6 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from simserve.scenario import Scenario, parse_scenario
+from simserve.scenario.speculation_models import DraftCostConfig
+from simserve.speculation.build import probabilities
+from simserve.speculation.formula import mean_speedup
 from simserve.sweep.plan import Plan
 from simserve.tasks.intervals import calibration_sd, interval
 from simserve.tasks.metric_names import metric_value
@@ -28,7 +32,8 @@ Matrix = npt.NDArray[np.float64]
 
 
 def build_speedups(plan: Plan, measured: Results, drawn: Results) -> dict[str, Any] | None:
-    """The block ``speedups`` of ``sweep.json``: a curve per speculating variant and setting of the other axes.
+    """The block ``speedups`` of ``sweep.json``: a curve per speculating variant and setting of the other axes, with
+    what the closed form says where the cost of a draft is a number.
 
     None where no variant speculates or none does without, and where no axis has numbers to draw it over.
     """
@@ -108,9 +113,23 @@ def _curve(  # noqa: PLR0913, PLR0917 - what is compared, over what, and of whic
         x = _number(plan.settings[i][axis])
         xs.append(x)
         columns.append(known)
-        points.append({"x": x, **interval(ratios, noise, len(draws))})
+        points.append({"x": x, **interval(ratios, noise, len(draws)), "formula": _formula(_variant(plan, i, name))})
     crossing = break_even(xs, np.array(columns).T) if points else None
     return {"variant": name, "settings": dict(others), "points": points, "break_even": crossing}
+
+
+def _variant(plan: Plan, setting: int, name: str) -> Scenario:
+    """A variant as it is at a setting."""
+    scenario = parse_scenario(plan.data[setting], plan.scenario.source, plan.scenario.base_dir)
+    return scenario.resolve_variants()[name]
+
+
+def _formula(variant: Scenario) -> float | None:
+    """The closed form's speed-up, None where what a draft costs is not a number but other step times."""
+    speculation = variant.engine.speculation
+    if speculation is None or not isinstance(speculation.draft, DraftCostConfig):
+        return None
+    return mean_speedup(probabilities(variant, speculation), speculation.draft.cost)
 
 
 def _ratio(result: Mapping[str, Measures], name: str, plain: str) -> float | None:
@@ -134,7 +153,8 @@ def _verdict(curve: Mapping[str, Any], axis: str) -> str:
         always = "faster" if low > 1 else "slower"
         return f"{always} everywhere here, {low:.2f} to {high:.2f} times the speed of an answer"
     bounds = f" ({at['low']:.3g} to {at['high']:.3g})" if at["low"] is not None else ""
-    return f"it pays {at['pays']} {axis} {at['value']:.3g}{bounds}, and slows generation down on the other side"
+    other = "below" if at["pays"] == "above" else "above"
+    return f"it pays {at['pays']} {axis} {at['value']:.3g}{bounds}, and slows generation down {other}"
 
 
 def _is_numeric(values: Sequence[object]) -> bool:
