@@ -105,21 +105,34 @@ def test_the_name_of_a_checkpoint_tells_how_it_is_quantized():
     assert yaml.safe_load(four_bit.text)["engine"]["kv_cache"]["num_blocks"] > engine(SERVE)["num_blocks"]
 
 
+def test_4_bit_weights_are_read_as_such_and_multiplied_in_16_bits():
+    """Qwen3-8B in AWQ: 36 layers of 192,937,984 weights at 4.25 bits and a head of 622,329,856 at 16 make 5.216 bits;
+    a roofline's step reads them so and computes in bf16."""
+    made = written("vllm serve Qwen/Qwen3-8B-AWQ", hardware="h100-sxm", version="0.19")
+    bits = (36 * 192_937_984 * 4.25 + 622_329_856 * 16) / (36 * 192_937_984 + 622_329_856)
+    data = yaml.safe_load(made.text)
+    assert (data["weights"], data["step_time"]["dtype"]) == (pytest.approx(bits, abs=5e-4), "bf16")
+    assert "unpacked into bf16, which is not counted" in made.findings.untranslated["quantized weights"]
+    check_runs(made.text, Path())
+
+
 def test_a_cache_beside_small_weights_is_cut_to_what_the_roofline_has_room_for():
-    """The roofline keeps 4-bit weights in 16 bits, and `simserve run` would refuse the server's cache beside them."""
-    command = "vllm serve Qwen/Qwen3-8B-AWQ --gpu-memory-utilization 0.99 --max-num-seqs 8"
-    made = written(command, hardware="h100-sxm", version="0.19")
-    assert "the roofline keeps all weights in bf16" in made.findings.untranslated["the size of the cache"]
+    """More blocks than fit beside 8,190,735,360 weights at 5.216 bits, which `simserve run` would refuse."""
+    made = written("vllm serve Qwen/Qwen3-8B-AWQ --num-gpu-blocks-override 40000", hardware="h100-sxm", version="0.19")
+    assert "the roofline keeps all weights in 5.216 bits" in made.findings.untranslated["the size of the cache"]
     cache = yaml.safe_load(made.text)["engine"]["kv_cache"]
-    room = 80 * GIB - 8_190_735_360 * 2  # parameters of Qwen3-8B, two bytes each
+    room = 80 * GIB - 8_190_735_360 * 5.216 / 8
     assert cache["num_blocks"] == room // (16 * 147_456)  # 36 layers, 8 heads of 128, keys and values, two bytes
     check_runs(made.text, Path())
 
 
-def test_fp8_weights_on_a_gpu_without_fp8_are_timed_as_16_bits_and_named():
-    """An A100 multiplies no fp8."""
+def test_fp8_weights_on_a_gpu_without_fp8_are_read_as_such_and_multiplied_in_16_bits():
+    """An A100 multiplies no fp8: vLLM unpacks into bf16. Llama-3.1-8B: 32 layers of 218,103,808 at 8 bits, a head of
+    525,336,576 at 16."""
     found = written(f"{SERVE} -q fp8", hardware="a100-sxm")
-    assert yaml.safe_load(found.text)["step_time"]["dtype"] == "bf16"
+    data = yaml.safe_load(found.text)
+    bits = (32 * 218_103_808 * 8 + 525_336_576 * 16) / (32 * 218_103_808 + 525_336_576)
+    assert (data["weights"], data["step_time"]["dtype"]) == (pytest.approx(bits, abs=5e-4), "bf16")
     assert "a100-sxm has no fp8 arithmetic" in found.findings.untranslated["quantized weights"]
 
 

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from simserve.errors import InputError
+from simserve.memory.footprint import kv_bytes_per_token
+from simserve.memory.schemes import parse_scheme, weight_bytes
 from simserve.scenario.messages import printable
 from simserve.step_time.hardware import GIB, Hardware, visible_bytes
 from simserve.vllm_flags import defaults
@@ -50,11 +52,11 @@ def cache_size(
 
 
 def roofline_blocks(weights: Weights, hardware: Hardware, shape: CacheShape) -> int:
-    """Blocks that the roofline finds room for beside weights in the type that it times them in: fewer than the server
-    has where that type is wider than the checkpoint's."""
-    spec, dtype = weights.spec, weights.dtype
-    free = hardware.memory_bytes * shape.tensor_parallel - spec.weight_bytes(dtype)
-    return free // (spec.kv_bytes_per_token(shape.kv_dtype) * shape.block_size)
+    """Blocks that the roofline finds room for beside weights in the bits that it times them with, which can be others
+    than the checkpoint takes."""
+    held = weight_bytes(weights.spec, parse_scheme(weights.bits or weights.dtype))
+    free = hardware.memory_bytes * shape.tensor_parallel - held
+    return free // (kv_bytes_per_token(weights.spec, shape.kv_dtype, shape.tensor_parallel) * shape.block_size)
 
 
 def _room(flags: Flags, weights: Weights, target: Target, shape: CacheShape, step: Mapping[str, Setting]) -> Room:

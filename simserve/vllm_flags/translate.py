@@ -58,13 +58,14 @@ def translate(flags: Flags, weights: Weights, target: Target) -> Engine:
 def _roofline_fits(
     blocks: Setting, weights: Weights, target: Target, shape: CacheShape
 ) -> tuple[Setting, dict[str, str]]:
-    """As many blocks as a roofline has room for, which keeps weights in no narrower type than it times them in."""
+    """As many blocks as a roofline has room for, which keeps all weights in the bits that it times them with."""
     if not target.roofline or target.hardware is None or weights.problem is None:
         return blocks, {}
     most = roofline_blocks(weights, target.hardware, shape)
     if int(blocks.value) <= most or most < 2:  # with less, the scenario's own check says so
         return blocks, {}
-    why = f"cut from {blocks.value} blocks, for the roofline keeps all weights in {weights.dtype}"
+    kept = f"{weights.bits} bits" if weights.bits else weights.dtype
+    why = f"cut from {blocks.value} blocks, for the roofline keeps all weights in {kept}"
     return Setting(most, f"{why}, see above"), {"the size of the cache": f"{why}; a measured --profile does not"}
 
 

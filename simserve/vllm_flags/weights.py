@@ -35,7 +35,8 @@ _SAYS_NOTHING = ("none", "compressed-tensors", "modelopt")  # formats that hold 
 @dataclass(frozen=True)
 class Weights:
     """A model as it is loaded. ``dtype`` is the one to simulate with, ``activations`` that of activations and of a
-    cache that is not told otherwise, for the reason ``why``; ``problem`` says what of it could not be translated."""
+    cache that is not told otherwise, for the reason ``why``; ``problem`` says what of it could not be translated.
+    ``bits`` are those of each weight that a step reads, on average, where they are not those of ``dtype``."""
 
     spec: ModelSpec
     model: str
@@ -44,6 +45,7 @@ class Weights:
     num_bytes: int
     why: str
     problem: str | None = None
+    bits: str | None = None
 
 
 @dataclass(frozen=True)
@@ -75,16 +77,32 @@ def _quantized(plain: Weights, method: str, hardware: Hardware | None) -> Weight
     rest = (spec.num_parameters - spec.matmul_parameters) * dtype_bytes(act)
     dtype = "fp8" if "fp8" in method else "int8" if "int8" in method or "w8a8" in method else None
     if any(word in method for word in _FOUR_BIT_METHODS):
-        problem = f"4-bit weights: counted with 4.25 bits in memory, but steps are timed with {act}"
-        return replace(plain, num_bytes=round(spec.matmul_parameters * _FOUR_BITS) + rest, problem=problem)
+        narrow = replace(plain, num_bytes=round(spec.matmul_parameters * _FOUR_BITS) + rest)
+        if hardware is None:
+            return replace(
+                narrow, problem="4-bit weights: counted with 4.25 bits in memory, but timed as the profile's"
+            )
+        return _unpacked(narrow, 4.25, "4-bit weights: they")
     if dtype is None:
         problem = f"the effect of this is not known here: weights are counted and timed with {act}"
         return replace(plain, problem=problem)
     narrow = replace(plain, num_bytes=spec.matmul_parameters + rest)
     if hardware is None or dtype in hardware.peak_flops:
         return replace(narrow, dtype=dtype)
-    problem = f"{dtype} weights: {hardware.name} has no {dtype} arithmetic, so steps are timed with {act}"
-    return replace(narrow, problem=problem)
+    return _unpacked(narrow, 8, f"{dtype} weights: {hardware.name} has no {dtype} arithmetic, so they")
+
+
+def _unpacked(narrow: Weights, bits: float, what: str) -> Weights:
+    """Weights that products unpack into the activations' type: a step reads the layers in so many bits, and the head as
+    it is."""
+    spec, wide = narrow.spec, 8 * dtype_bytes(narrow.activations)
+    read = spec.matmul_parameters * bits + spec.lm_head_parameters * wide
+    mean = f"{read / (spec.matmul_parameters + spec.lm_head_parameters):.4g}"
+    problem = (
+        f"{what} are unpacked into {narrow.activations}, which is not counted; a step reads {mean} bits per weight on "
+        f"average ({bits:g} in the layers, {wide} in the head)"
+    )
+    return replace(narrow, problem=problem, bits=mean)
 
 
 def _activations(flags: Flags, checkpoint: _Checkpoint) -> tuple[str, str]:
