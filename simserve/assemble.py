@@ -11,9 +11,11 @@ from simserve.errors import ScenarioError
 from simserve.kv_cache import Allocator, ContiguousAllocator, PagedAllocator, PrefixCachingAllocator, SwapSpace
 from simserve.kv_cache.lookahead import LookaheadAllocator, LookaheadPrefixCachingAllocator
 from simserve.scenario import (
+    CacheConfig,
     ChunkedEngineConfig,
     ContiguousCacheConfig,
-    KvCacheConfig,
+    EngineConfig,
+    NoCacheConfig,
     OperatorsStepTimeConfig,
     PagedCacheConfig,
     ProfileStepTimeConfig,
@@ -26,6 +28,9 @@ from simserve.scheduling import (
     ChunkedScheduler,
     ContinuousScheduler,
     Limits,
+    NoCacheContinuousScheduler,
+    NoCachePool,
+    NoCacheStaticScheduler,
     Pool,
     Scheduler,
     StaticScheduler,
@@ -36,6 +41,7 @@ from simserve.speculation.build import speculative_scheduler, with_drafts
 from simserve.step_time import StepTime
 from simserve.step_time.draws import ProfileDraws
 from simserve.step_time.hardware import load_hardware
+from simserve.step_time.no_cache import without_cache
 from simserve.step_time.operators import OperatorStepTime, load_operators
 from simserve.step_time.profile import ProfileStepTime
 from simserve.step_time.profile_schema import load_profile, require_measured_with
@@ -62,12 +68,16 @@ def assemble(scenario: Scenario, calibration_draw: int | None = None) -> Parts:
     model = simulated_model(scenario)
     step_time = _build_step_time(scenario, model, calibration_draw)
     engine, cache = scenario.engine, scenario.engine.kv_cache
+    limits = Limits(engine.max_num_seqs, engine.max_num_batched_tokens, engine.max_model_len)
+    if isinstance(cache, NoCacheConfig):
+        _check_memory(scenario, model, 0)
+        step_time.source = without_cache(step_time.source, getattr(step_time, "no_cache_table", None))
+        return Parts(scenario, model, step_time, _no_cache_scheduler(engine, limits), math.inf)
     if isinstance(engine, TransformersEngineConfig):  # it has a margin of its own
         cache = cache.model_copy(update={"watermark": 0.0})
     speculation = engine.speculation
     allocator = build_allocator(cache, model, engine.max_model_len, looks_ahead=speculation is not None)
     _check_memory(scenario, model, allocator.capacity_tokens * model.kv_bytes_per_token)
-    limits = Limits(engine.max_num_seqs, engine.max_num_batched_tokens, engine.max_model_len)
     if speculation is None:
         scheduler = _build_scheduler(scenario, Pool(limits, allocator, engine.queue_order))
     else:
@@ -78,7 +88,7 @@ def assemble(scenario: Scenario, calibration_draw: int | None = None) -> Parts:
 
 
 def build_allocator(
-    cache: KvCacheConfig, model: SimulatedModel, max_model_len: int, looks_ahead: bool = False
+    cache: CacheConfig, model: SimulatedModel, max_model_len: int, looks_ahead: bool = False
 ) -> Allocator:
     """The cache of a scenario; whole blocks for either layout. Raises ScenarioError if not one fits."""
     num_blocks = cache_blocks(cache, model)
@@ -109,12 +119,23 @@ def build_allocator(
 def _build_scheduler(scenario: Scenario, pool: Pool) -> Scheduler:
     engine = scenario.engine
     if isinstance(engine, StaticEngineConfig):
-        return StaticScheduler(pool, None if engine.max_wait_s is None else round(engine.max_wait_s * NS_PER_S))
+        return StaticScheduler(pool, _max_wait_ns(engine))
     if isinstance(engine, ChunkedEngineConfig):
         return ChunkedScheduler(pool, engine.async_scheduling)
     if isinstance(engine, TransformersEngineConfig):
         return TransformersScheduler(pool, engine.safety_margin)
     return ContinuousScheduler(pool)
+
+
+def _no_cache_scheduler(engine: EngineConfig, limits: Limits) -> Scheduler:
+    pool = NoCachePool(limits, engine.queue_order)
+    if isinstance(engine, StaticEngineConfig):
+        return NoCacheStaticScheduler(pool, _max_wait_ns(engine))
+    return NoCacheContinuousScheduler(pool)
+
+
+def _max_wait_ns(engine: StaticEngineConfig) -> int | None:
+    return None if engine.max_wait_s is None else round(engine.max_wait_s * NS_PER_S)
 
 
 def _build_step_time(scenario: Scenario, model: SimulatedModel, calibration_draw: int | None) -> StepTime:

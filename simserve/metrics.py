@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simserve.distributions import Description, FloatColumn, describe, describe_bins
+from simserve.model_spec import ModelSpec
 from simserve.records import CANCELLED, FINISHED, NEVER, REJECTED, TIMED_OUT, Records, RequestRecords, itl_bin_edges_s
 from simserve.request import IntColumn
 from simserve.step_time.stretch import NS_PER_S
@@ -36,13 +37,15 @@ class SloTargets(Protocol):
     def e2e_s(self) -> float | None: ...
 
 
-def summarize(records: Records, slo: SloTargets | None = None) -> dict[str, Any]:
+def summarize(records: Records, slo: SloTargets | None = None, model: ModelSpec | None = None) -> dict[str, Any]:
     """One variant's object in ``summary.json``: plain ints, floats and nulls (a mean of nothing is null).
 
     ``mean_batch_size`` counts the rows that a step computes, finished members of a static batch included;
     ``wasted_slot_share`` is the share of their time that such members held, ``prompt_padding_share`` the share of
     prefilled tokens that were padding. Cache shares and ``mean_running`` are time-weighted from first arrival to last
-    completion.
+    completion. ``computed_tokens`` were pushed through the model, ``padding_tokens`` beside them for nobody;
+    ``model_macs`` are the multiply-accumulates of all steps, padding included, by the dimensions of ``model`` (null
+    without): products with weights and attention, drafting apart.
     """
     requests = records.requests
     columns = latencies(requests)
@@ -65,6 +68,7 @@ def summarize(records: Records, slo: SloTargets | None = None) -> dict[str, Any]
         **{name: describe(columns[name]) for name in LATENCIES},
         "itl_s": _itl(records),
         **_steps(records, spans, window_ns),
+        "model_macs": None if model is None else _model_macs(records, spans, model),
         "num_preemptions": records.num_preemptions,
         "recomputed_tokens": records.num_recomputed_tokens,
         "abandoned_tokens": _abandoned_tokens(requests, finished),
@@ -217,8 +221,6 @@ def _steps(records: Records, spans: SpanIntegral, window_ns: FloatColumn) -> dic
     steps = columns["num_steps"]
     num_steps = max(1, int(steps.sum()))
     rows = int((columns["num_seqs"] * steps).sum())
-    held = int(columns["num_finished_held"].sum())
-    prefilled = int((columns["num_prefill_tokens"] * steps).sum())
     running = columns["num_running_begin"]
     return {
         "mean_batch_size": rows / num_steps,
@@ -228,11 +230,29 @@ def _steps(records: Records, spans: SpanIntegral, window_ns: FloatColumn) -> dic
         "mean_waiting": float(spans.column_means(window_ns, "num_waiting")[0]),
         "busy_share": float(spans.busy_shares(window_ns)[0]),
         "wasted_slot_share": _wasted_slot_share(spans, window_ns),
-        "prompt_padding_share": (records.num_padding_tokens - held) / max(1, prefilled),
+        "prompt_padding_share": _prompt_padding_share(records, spans),
         "computed_tokens": records.num_computed_tokens,
         "padding_tokens": records.num_padding_tokens,
         "extrapolated_step_share": int(columns["num_extrapolated_steps"].sum()) / num_steps,
     }
+
+
+def _model_macs(records: Records, spans: SpanIntegral, model: ModelSpec) -> int:
+    """Every token meets the weights of all layers, one row per sequence and step (and each verified draft's) the output
+    head, every (query, key) pair the scores and the weighted sum."""
+    columns = spans.columns
+    rows = int((columns["num_seqs"] * columns["num_steps"]).sum()) + records.num_passes * records.draft_tokens
+    tokens = records.num_computed_tokens + records.num_padding_tokens
+    return (model.matmul_flops(tokens, rows) + model.attention_flops(records.num_attention_pairs)) // 2
+
+
+def _prompt_padding_share(records: Records, spans: SpanIntegral) -> float:
+    """Padding over what was prefilled; without a cache every token is, those of finished members too."""
+    if records.capacity_tokens == 0:
+        return records.num_padding_tokens / max(1, records.num_computed_tokens + records.num_padding_tokens)
+    columns = spans.columns
+    prefilled = int((columns["num_prefill_tokens"] * columns["num_steps"]).sum())
+    return (records.num_padding_tokens - int(columns["num_finished_held"].sum())) / max(1, prefilled)
 
 
 def _wasted_slot_share(spans: SpanIntegral, window_ns: FloatColumn) -> float:

@@ -77,7 +77,7 @@ def simulate(scenario: Scenario, on_progress: OnProgress | None = None, fast_for
                 on_progress(name, num_ended, len(prepared.workload.table))
 
         records = run_variant(prepared, name, EngineOptions(fast_forward, on_progress=tell))
-        summary = summarize(records, parts.scenario.slo)
+        summary = summarize(records, parts.scenario.slo, parts.model.spec)
         variants[name] = VariantResult(name, parts.scenario, parts.model, parts.step_time, records, summary)
     return RunResult(scenario, prepared.workload, variants)
 

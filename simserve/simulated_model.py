@@ -10,7 +10,7 @@ from simserve.memory.footprint import DEFAULT_OVERHEAD_BYTES, GIB, cache_bytes, 
 from simserve.memory.schemes import WeightScheme, parse_scheme, weight_bytes
 from simserve.model_spec import ModelSpec, load_model_spec
 from simserve.scenario import (
-    KvCacheConfig,
+    CacheConfig,
     OperatorsStepTimeConfig,
     ProfileStepTimeConfig,
     RooflineStepTimeConfig,
@@ -102,7 +102,7 @@ def simulated_model(scenario: Scenario) -> SimulatedModel:
     )
 
 
-def cache_blocks(cache: KvCacheConfig, model: SimulatedModel) -> int:
+def cache_blocks(cache: CacheConfig, model: SimulatedModel) -> int:
     """Blocks of a scenario's cache: the number given, or the whole blocks that its memory has room for. Raises
     ScenarioError if there is not one."""
     if cache.num_blocks is not None:

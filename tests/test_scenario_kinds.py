@@ -36,7 +36,11 @@ LEAST: dict[str, dict[str, dict[str, Any]]] = {
         policy: {"policy": policy, "max_num_seqs": 4, "kv_cache": {"allocator": "paged", "num_blocks": 64}}
         for policy in ("static", "continuous", "chunked", "transformers")
     },
-    "engine.kv_cache": {allocator: {"allocator": allocator, "num_blocks": 64} for allocator in ("paged", "contiguous")},
+    "engine.kv_cache": {
+        "paged": {"allocator": "paged", "num_blocks": 64},
+        "contiguous": {"allocator": "contiguous", "num_blocks": 64},
+        "none": {"allocator": "none"},
+    },
     "engine.speculation.draft": {
         "cost": {"cost": 0.1},
         "profile": {"profile": "p"},

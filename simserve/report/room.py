@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from simserve.report.figure import Figure
 from simserve.report.part_bars import Bars, Part, bars_figure
 from simserve.report.words import count, dig, grouped, number, plural
+from simserve.scenario import NoCacheConfig
 
 if TYPE_CHECKING:
     from simserve.simulate import VariantResult
@@ -31,7 +32,7 @@ def _memory(variants: Mapping[str, VariantResult], summaries: Mapping[str, Mappi
     sizes, texts = {}, {}
     for name, variant in variants.items():
         cache, summary = variant.scenario.engine.kv_cache, summaries[name]
-        if not getattr(cache, "holds_weights", False):
+        if isinstance(cache, NoCacheConfig) or not cache.holds_weights:
             continue
         weights = dig(summary, "simulated_model.weight_bytes") or 0.0
         filled = _cache_bytes(summary)

@@ -2,11 +2,13 @@
 
 from simserve.scenario.client_models import CancelConfig, ClientsConfig, RetryConfig, ThinkTimeConfig
 from simserve.scenario.engine_models import (
+    CacheConfig,
     ChunkedEngineConfig,
     ContiguousCacheConfig,
     ContinuousEngineConfig,
     EngineConfig,
     KvCacheConfig,
+    NoCacheConfig,
     PagedCacheConfig,
     StaticEngineConfig,
     SwapConfig,
@@ -23,6 +25,7 @@ from simserve.scenario.step_time_models import (
 from simserve.scenario.workload_models import GeneratedWorkload, ResampleConfig, TraceWorkload, WorkloadConfig
 
 __all__ = [
+    "CacheConfig",
     "CancelConfig",
     "ChunkedEngineConfig",
     "ClientsConfig",
@@ -31,6 +34,7 @@ __all__ = [
     "EngineConfig",
     "GeneratedWorkload",
     "KvCacheConfig",
+    "NoCacheConfig",
     "OperatorsStepTimeConfig",
     "PagedCacheConfig",
     "ProfileStepTimeConfig",

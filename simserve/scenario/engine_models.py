@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, GetJsonSchemaHandler, Tag, model_validator
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from simserve.scenario.choice import Choice
 from simserve.scenario.fields import MAX_REQUESTS, MAX_SECONDS, MAX_TOKENS, Bytes, Room, Strict
@@ -123,10 +125,42 @@ class ContiguousCacheConfig(CacheCapacity):
     )
 
 
-ALLOCATORS = Choice({"paged": PagedCacheConfig, "contiguous": ContiguousCacheConfig}, key="allocator")
+class NoCacheConfig(Strict):
+    """Nothing is kept: every step computes all known tokens of every sequence again (policy static or continuous)."""
+
+    allocator: Literal["none"]
+
+
+ALLOCATORS = Choice(
+    {"paged": PagedCacheConfig, "contiguous": ContiguousCacheConfig, "none": NoCacheConfig}, key="allocator"
+)
+
+
+def _written_out(section: object) -> object:
+    """``none`` is short for ``{allocator: none}``."""
+    if not isinstance(section, str):
+        return section
+    if section != "none":
+        raise ValueError("must be a mapping, or none for an engine without a cache")
+    return {"allocator": "none"}
+
+
+class _OrNone:
+    """The same for the JSON schema that editors read."""
+
+    @staticmethod
+    def __get_pydantic_json_schema__(schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {"anyOf": [{"const": "none"}, handler(schema)]}
+
+
+CacheConfig = PagedCacheConfig | ContiguousCacheConfig
 KvCacheConfig = Annotated[
-    Annotated[PagedCacheConfig, Tag("<paged>")] | Annotated[ContiguousCacheConfig, Tag("<contiguous>")],
+    Annotated[PagedCacheConfig, Tag("<paged>")]
+    | Annotated[ContiguousCacheConfig, Tag("<contiguous>")]
+    | Annotated[NoCacheConfig, Tag("<none>")],
     Discriminator(ALLOCATORS.tag),
+    BeforeValidator(_written_out),
+    _OrNone(),
 ]
 
 
@@ -214,6 +248,15 @@ class ChunkedEngineConfig(IterationLevelLimits):
         description="decide the next step while one runs (vLLM's flag): slots and arrivals are seen one step late",
     )
 
+    @model_validator(mode="after")
+    def _keeps_a_cache(self) -> Self:
+        if isinstance(self.kv_cache, NoCacheConfig):
+            raise ValueError(
+                "kv_cache: none works with policy: static or continuous only (got chunked, and without a cache there "
+                "is nothing to go on from)"
+            )
+        return self
+
 
 class TransformersEngineConfig(EngineLimits):
     """What transformers' continuous batching decides (scheduler fifo): who finds no block misses steps or is reset."""
@@ -230,7 +273,7 @@ class TransformersEngineConfig(EngineLimits):
     @model_validator(mode="after")
     def _has_what_it_needs(self) -> Self:
         if not isinstance(self.kv_cache, PagedCacheConfig):
-            raise ValueError("policy: transformers needs kv_cache.allocator: paged (got contiguous)")
+            raise ValueError(f"policy: transformers needs kv_cache.allocator: paged (got {self.kv_cache.allocator})")
         if self.kv_cache.prefix_caching:
             raise ValueError("policy: transformers works without kv_cache.prefix_caching only (got true)")
         if self.kv_cache.preemption == "swap":

@@ -48,23 +48,26 @@ class NoCachePool(Pool):
         """Tokens in the cache: none."""
         return 0
 
-    def declared_answer(self, request: Request) -> int:
-        """The longest answer that there can be: what the client declared, cut by ``max_model_len``."""
-        return min(request.max_output_tokens, self.limits.max_model_len - request.num_prompt_tokens)
-
-    def largest_step(self, request: Request) -> int:
-        """The most tokens that a step may compute for the request."""
-        return request.num_prompt_tokens + self.declared_answer(request) - 1
-
     def refusal(self, request: Request) -> str | None:
         """Why the request can never be served; None if it can."""
         refusal, limit = super().refusal(request), self.limits.max_num_batched_tokens
-        if refusal is not None or self.largest_step(request) <= limit:
+        most = largest_step(request, self.limits)
+        if refusal is not None or most <= limit:
             return refusal
         return (
-            f"prompt + declared maximum - 1 of {self.largest_step(request)} tokens, computed in one step without a "
-            f"cache, exceed max_num_batched_tokens {limit}"
+            f"prompt + declared maximum - 1 of {most} tokens, computed in one step without a cache, exceed "
+            f"max_num_batched_tokens {limit}"
         )
+
+
+def declared_answer(request: Request, limits: Limits) -> int:
+    """The longest answer that there can be: what the client declared, cut by ``max_model_len``."""
+    return min(request.max_output_tokens, limits.max_model_len - request.num_prompt_tokens)
+
+
+def largest_step(request: Request, limits: Limits) -> int:
+    """The most tokens that a step may compute for the request."""
+    return request.num_prompt_tokens + declared_answer(request, limits) - 1
 
 
 class NoCacheContinuousScheduler:
@@ -72,7 +75,7 @@ class NoCacheContinuousScheduler:
     ones; all of them compute in every step, the new ones beside the others."""
 
     def __init__(self, pool: NoCachePool) -> None:
-        self.pool = pool
+        self.pool: Pool = pool
         self._room = pool.limits.max_num_batched_tokens  # what is left of a step when everyone is at the largest
         self._standing: Batch | None = None  # the decision, while it may repeat
 
@@ -104,7 +107,8 @@ class NoCacheContinuousScheduler:
     def can_interrupt(self, request: Request) -> bool:
         """Whether this arrival could change the decision: a slot and room are left, and it would head the queue."""
         pool = self.pool
-        return pool.has_free_slot and pool.largest_step(request) <= self._room and pool.waiting.would_lead(request)
+        fits = pool.has_free_slot and largest_step(request, pool.limits) <= self._room
+        return fits and pool.waiting.would_lead(request)
 
     def finish_step(self, batch: Batch, num_steps: int) -> list[Sequence]:
         """The decision was carried out ``num_steps`` times; returns the sequences that have their first token."""
@@ -120,7 +124,7 @@ class NoCacheContinuousScheduler:
         """The sequence has its last token; returns those whose answers are now delivered: itself."""
         self.pool.cohort.leave(seq)
         self.pool.release(seq)
-        self._room += self.pool.largest_step(seq.request)
+        self._room += largest_step(seq.request, self.pool.limits)
         self._standing = None
         return [seq]
 
@@ -135,7 +139,7 @@ class NoCacheContinuousScheduler:
         pool, admitted = self.pool, []
         while pool.waiting and pool.has_free_slot:
             head = pool.waiting.head()
-            size = pool.largest_step(head.request)
+            size = largest_step(head.request, pool.limits)
             if size > self._room:
                 break
             self._room -= size
@@ -148,18 +152,15 @@ class NoCacheStaticScheduler(StaticScheduler):
     of finished members too, until the group ends. The group is cut so that its last step fits: so many rows of its
     longest prompt + its longest declared answer − 1."""
 
-    pool: NoCachePool
-
     def __init__(self, pool: NoCachePool, max_wait_ns: int | None = None) -> None:
         super().__init__(pool, max_wait_ns)
-        self.pool = pool
 
     def refusal(self, request: Request) -> str | None:
         """Why the request can never be served; None if it can."""
         return self.pool.refusal(request)
 
     def _declared_answer(self, request: Request) -> int:
-        return self.pool.declared_answer(request)
+        return declared_answer(request, self.pool.limits)
 
     def _largest_step(self, num_rows: int, longest_prompt: int, longest_answer: int) -> int:
         return num_rows * (longest_prompt + longest_answer - 1)
