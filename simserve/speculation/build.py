@@ -18,6 +18,7 @@ from simserve.step_time.draws import ProfileDraws
 from simserve.step_time.hardware import load_hardware
 from simserve.step_time.profile import ProfileStepTime
 from simserve.step_time.profile_schema import load_profile
+from simserve.step_time.quality_schema import load_agreement
 from simserve.step_time.roofline import RooflineStepTime
 
 
@@ -28,8 +29,6 @@ def probabilities(scenario: Scenario, speculation: SpeculationConfig) -> tuple[f
         return (float(given),) * num_drafts
     if isinstance(given, list):
         return tuple(given)
-    from simserve.step_time.quality_schema import load_agreement  # which only a measured acceptance needs
-
     measured = load_agreement(scenario.base_dir / given.measured).acceptance
     if len(measured) < num_drafts:
         raise ScenarioError(
