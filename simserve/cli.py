@@ -71,6 +71,7 @@ def _options(
     epilog="[bold]Examples[/bold]\n\n"
     "simserve run scenarios/skewed64.yaml\n\n"
     "simserve run scenarios/skewed64.yaml --set engine.max_num_seqs=16 --out reports/sixteen\n\n"
+    "simserve run scenarios/chat.yaml --set weights=int4 --set attention=mqa\n\n"
     "simserve run scenarios/chat.yaml --seed 7 --trace --no-report"
 )
 def run(  # noqa: PLR0913, PLR0917 - one argument per option

@@ -55,7 +55,7 @@ class SimulatedModel:
         """What a reader must know: heads, weights and memory that are not the model's or the step times' own."""
         found = []
         if self.spec.num_kv_heads != self.own_kv_heads:
-            found.append(f"{self.spec.num_kv_heads} KV heads instead of the model's own {self.own_kv_heads}")
+            found.append(f"{_heads(self.spec.num_kv_heads)} instead of the model's own {self.own_kv_heads}")
         if self.weights is not None and self.weights.name != self.dtype:
             cost = "as measured" if self.measured else "without time for unpacking them"
             found.append(f"weights kept as {self.weights.label} and multiplied in {self.dtype}, {cost}")
@@ -148,9 +148,13 @@ def _with_heads(own: ModelSpec, attention: AttentionConfig | None) -> ModelSpec:
     if not 1 < own.num_kv_heads < heads:
         raise ScenarioError(
             f"attention: must say how many KV heads, such as {{kv_heads: {_some_divisor(heads)}}} (got gqa, and "
-            f"{own.name} has no groups of its own: {own.num_kv_heads} KV heads for {heads} attention heads)"
+            f"{own.name} has no groups of its own: {_heads(own.num_kv_heads)} for {heads} attention heads)"
         )
     return own
+
+
+def _heads(num: int) -> str:
+    return f"{num} KV head{'s' * (num != 1)}"
 
 
 def _some_divisor(heads: int) -> int:
@@ -172,7 +176,7 @@ def _timed_with(scenario: Scenario, own: ModelSpec, spec: ModelSpec) -> tuple[We
         return wanted or parse_scheme(config.dtype), config.dtype, config.tensor_parallel
     if spec.num_kv_heads != own.num_kv_heads:
         raise ScenarioError(
-            f"attention: must be left out with operator tables, measured with the {own.num_kv_heads} KV heads of "
+            f"attention: must be left out with operator tables, measured with the {_heads(own.num_kv_heads)} of "
             f"{own.name} (got {spec.num_kv_heads}); or take a roofline"
         )
     told = load_operators(scenario.base_dir / config.operators, spec, config.tensor_parallel).origin.dtype

@@ -17,6 +17,7 @@ EPILOG = (
     "simserve sweep scenarios/chat.yaml --over workload.arrivals.rate_rps=1:40:16:log\n\n"
     "simserve sweep scenarios/chat.yaml --over workload.arrivals.rate_rps=1:40:8 --over engine.max_num_seqs=8,32\n\n"
     "simserve sweep scenarios/azure.yaml --over workload.rate_scale=0.25:4:9:log --replications 10\n\n"
+    "simserve sweep scenarios/chat.yaml --over weights=bf16,int8,int4 --over attention.kv_heads=1,8,32\n\n"
     "simserve sweep scenarios/chat.yaml --over step_time.profile=a.json,b.json --cluster tcp://scheduler:8786"
 )
 

@@ -265,7 +265,7 @@ def test_operator_tables_take_their_own_weights(tmp_path: Path, variant: str, we
         ),
         (
             {"attention": "mha"},
-            "attention: must be left out with operator tables, measured with the 1 KV heads of tiny (got 2); or take a "
+            "attention: must be left out with operator tables, measured with the 1 KV head of tiny (got 2); or take a "
             "roofline",
         ),
     ],
