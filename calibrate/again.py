@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from multiprocessing import get_context
 
 from calibrate.contention import Contention
@@ -11,7 +12,7 @@ from calibrate.grid import Point
 from calibrate.measure import Instruments, Measurement, Measurer
 from calibrate.model import find_model
 from calibrate.options import CalibrateOptions
-from calibrate.plan import Plan, make_plan
+from calibrate.plan import make_plan
 from calibrate.setup import Setup, set_up
 from simserve.step_time.profile_schema import Sample
 
@@ -47,7 +48,7 @@ def _session(setup: Setup, options: CalibrateOptions, points: Sequence[Point]) -
     from calibrate.forward import is_out_of_memory
 
     plan = make_plan(points, options)
-    plan = Plan(plan.points, min(_MOST_REPEATS, plan.repeats), plan.point_budget_s, options.seed + 1)
+    plan = replace(plan, repeats=min(_MOST_REPEATS, plan.repeats), seed=options.seed + 1, anchor=None)
     measurement = Measurement(session=1)
     instruments = Instruments(setup.timer, setup.provenance.clock, Contention(setup.read_machine))
     Measurer(plan, setup.stepper, instruments, measurement).run(lambda _done, _total, _what: None, is_out_of_memory)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from calibrate.clock import Timer
 from calibrate.grid import Point
 from calibrate.measure import Steps
-from calibrate.plan import ANCHORS_PER_ROUND, Plan, num_warm_ups
+from calibrate.plan import ANCHORS_PER_ROUND, Plan
 from simserve.step_time.profile_schema import ModelDimensions
 
 _PROBE_TOKENS = 64
@@ -25,7 +25,7 @@ def estimate_s(plan: Plan, steps: Steps, timer: Timer, dimensions: ModelDimensio
     for point in plan.points:
         seconds = step_s(point)
         visits = plan.wanted(seconds)
-        total += seconds * (visits + num_warm_ups(None) + (visits - 1) * num_warm_ups(seconds))
+        total += seconds * (visits + plan.num_warm_ups(None) + (visits - 1) * plan.num_warm_ups(seconds))
     if plan.anchor is not None:
         total += 2 * ANCHORS_PER_ROUND * plan.repeats * step_s(plan.anchor)
     return total

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
 from calibrate.clock import Clock
@@ -24,6 +24,15 @@ def point_medians(samples: Iterable[Sample], clock: Clock) -> dict[Point, float]
         point: median(seconds_of(sample, clock) for sample in ([s for s in group if not s.dirty] or group))
         for point, group in groups.items()
     }
+
+
+def pooled_medians(samples: Sequence[Sample], clock: Clock) -> dict[Point, float]:
+    """Median seconds per point of the first session; where later ones measured the whole grid again, the median over
+    all of theirs, so that no process counts more than another."""
+    numbers = sorted({sample.session for sample in samples})
+    sessions = [point_medians((s for s in samples if s.session == number), clock) for number in numbers]
+    whole = [session for session in sessions if any(not point.held_out for point in session)]
+    return {point: median(session[point] for session in whole if point in session) for point in whole[0]}
 
 
 def point_of(sample: Sample) -> Point:

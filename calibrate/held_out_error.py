@@ -31,21 +31,23 @@ def fit_steps(medians: Medians) -> ComposedSteps:
     return ComposedSteps(prefill, decode, fitted.mixed, one_mask=fitted.one_mask)
 
 
-def held_out_error(medians: Medians, again: Medians | None = None) -> HeldOut:
+def held_out_error(medians: Medians, again: Medians | None = None, first: Medians | None = None) -> HeldOut:
     """Predict the points held out and compare, kind by kind; ``again`` are medians of the same points from another
-    run, whose relative distance from the first is the ``noise`` beside the error."""
-    return compare(fit_steps(medians), medians, again)
+    run, whose relative distance from the ``first`` (by default ``medians``) is the ``noise`` beside the error."""
+    return compare(fit_steps(medians), medians, again, first)
 
 
-def compare(steps: ComposedSteps, medians: Medians, again: Medians | None = None) -> HeldOut:
+def compare(
+    steps: ComposedSteps, medians: Medians, again: Medians | None = None, first: Medians | None = None
+) -> HeldOut:
     """As ``held_out_error``, with step times that were fitted to something else."""
-    again = again or {}
+    again, first = again or {}, first or medians
     held_out = {point: seconds for point, seconds in medians.items() if point.held_out}
     errors, noises = {}, {}
     for point, seconds in held_out.items():
         errors[point] = abs(steps.ramp(batch_of(point), 0).first_s - seconds) / seconds
-        if point in again:
-            noises[point] = abs(again[point] - seconds) / seconds
+        if point in again and point in first:
+            noises[point] = abs(again[point] - first[point]) / first[point]
     summaries = {
         kind: _summary([errors[p] for p in errors if belongs(p)], [noises[p] for p in noises if belongs(p)])
         for kind, belongs in _KINDS.items()

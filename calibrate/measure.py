@@ -11,7 +11,7 @@ from typing import Protocol
 from calibrate.clock import Clock, Timer, Timing
 from calibrate.contention import DIRTY_CPUS, Contention
 from calibrate.grid import Point
-from calibrate.plan import ANCHORS_PER_ROUND, LONG_STEP_S, Plan, num_warm_ups
+from calibrate.plan import ANCHORS_PER_ROUND, LONG_STEP_S, Plan
 from simserve.step_time.profile_schema import GpuClocks, Sample
 
 
@@ -111,7 +111,7 @@ class Measurer:
             self._visit(anchor, is_out_of_memory, as_anchor=True)
 
     def _sample(self, point: Point, as_anchor: bool = False) -> None:
-        for warm_up in range(num_warm_ups(self._step_s.get(point))):
+        for warm_up in range(self._plan.num_warm_ups(self._step_s.get(point))):
             self._contention.mark()
             self._steps.prepare(point)
             first_s = self._timer(self._steps.step).by(self._clock)

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from calibrate.batch_curve import make_batch_curve
-from calibrate.fit import make_table, make_validity, point_medians
+from calibrate.fit import make_table, make_validity, point_medians, pooled_medians
 from calibrate.fit_mixed import fit_composition
 from calibrate.held_out_error import held_out_error
 from calibrate.intervals import add_intervals
@@ -28,7 +28,8 @@ def assemble(
 ) -> tuple[Profile, str]:
     """Fit ``measurement`` and make the profile and the text of its file."""
     runs = [[s for s in measurement.samples if (s.session > 0) == later] for later in (False, True)]
-    medians, again = (point_medians(samples, provenance.clock) for samples in runs)
+    first, again = (point_medians(samples, provenance.clock) for samples in runs)
+    medians = pooled_medians(measurement.samples, provenance.clock)
     prefill, decode = make_table(medians, "prefill"), make_table(medians, "decode")
     drift = make_drift(measurement.samples, provenance.clock)
     fitted = fit_composition(medians, prefill, decode)
@@ -44,7 +45,7 @@ def assemble(
         "schema_version": SCHEMA_VERSION,
         "name": name,
         "provenance": made.model_dump(mode="json"),
-        "held_out": held_out_error(medians, again).model_dump(mode="json"),
+        "held_out": held_out_error(medians, again, first).model_dump(mode="json"),
         "validity": make_validity(prefill, decode).model_dump(mode="json"),
         "kv_bytes_per_token": kv_bytes.model_dump(mode="json"),
         "batch_curve": make_batch_curve(decode).model_dump(mode="json"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rich.console import Console
 
 from calibrate.again import measure_again
@@ -32,7 +34,7 @@ def measure_rounds(
     new = [point for point in new if all(point.shape != known.shape for known in plan.points)]
     if note and new:
         measurement.notes.append(note)
-        more = Plan(tuple(new), plan.repeats, plan.point_budget_s, plan.seed)
+        more = replace(plan, points=tuple(new), anchor=None)
         _measure(setup, more, measurement, partial, console)
 
     if setup.watch is not None:

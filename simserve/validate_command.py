@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -112,15 +111,13 @@ def validate(  # noqa: PLR0913, PLR0917 - one argument per option
 
     The real run is a file, an engine that runs here, or a server; step times are those of the scenario, made before.
     """
-    with exit_codes("nothing was written"), ExitStack() as stack:
+    with exit_codes("nothing was written"):
         from simserve.validate.command import ValidateOptions
         from simserve.validate.command import validate as run
 
         seeds = () if seed is None else (f"seed={seed}",)
         texts = (*(overrides or ()), *seeds)
         real = None if engine is None else _engine(engine, clock, engine_python)
-        if real is not None:
-            stack.callback(real.stop)
         _refuse_stray(
             engine, url, calibrate=calibrate, engine_python=engine_python, served_model=served_model, api_key=api_key
         )

@@ -54,7 +54,7 @@ def scenario_file(folder: Path) -> Path:
 
 def validated(folder, engine, variant, num_runs=2):
     """The document of a validation, and its folder."""
-    real = RealEngine(engine, "cpu")
+    real = RealEngine(engine, "cpu", fresh_processes=False)
     options = ValidateOptions(
         scenario_file(folder), variant=variant, serve=real, num_runs=num_runs, out=folder / "out", quiet=True
     )
@@ -87,21 +87,35 @@ def test_every_step_is_ours(tmp_path, engine, variant):
     assert rescored["steps"]["compared"] == len(runs[0].steps) and rescored["steps"]["first_difference"] is None
 
 
-def test_one_run_more_warms_the_engine_up(tmp_path, monkeypatch):
-    """Two runs asked for, three served: the first is nowhere in the results."""
-    from calibrate.replay import driver
+def test_each_run_is_warmed_up_by_its_first_requests(tmp_path, monkeypatch):
+    """Two runs asked for, four served: before each the first requests, two a slot and cut short, which no result
+    holds."""
+    from calibrate.replay import serve
 
-    served, replay = [], driver.replay
+    served, replay = [], serve.replay
 
     def counted(*arguments, **named):
         served.append(replay(*arguments, **named))
         return served[-1]
 
-    monkeypatch.setattr(driver, "replay", counted)
+    monkeypatch.setattr(serve, "replay", counted)
     document, folder = validated(tmp_path, "transformers", "chunked")
-    assert len(served) == 3 and document["engine"]["num_runs"] == 2
+    assert [len(run.requests) for run in served] == [8, 12, 8, 12] and document["engine"]["num_runs"] == 2
+    assert max(each.num_output_tokens for each in served[0].requests) <= 16
     kept = [read_engine_run(folder / f"run-{i}.jsonl") for i in (1, 2)]
-    assert [run.steps[-1].end for run in kept] == [run.steps[-1].end for run in served[1:]]
+    assert [run.steps[-1].end for run in kept] == [run.steps[-1].end for run in served[1::2]]
+
+
+def test_a_run_in_a_process_of_its_own_is_the_same_run(tmp_path):
+    """Step by step; who ends is told while it runs; nothing but the result comes back."""
+    scenario = load_scenario(scenario_file(tmp_path)).resolve_variants()["chunked"]
+    table = table_of(np.zeros(3, np.int64), np.array([10, 9, 3]), np.array([4, 2, 1]))
+    told: list[int] = []
+    fresh = RealEngine("transformers", "cpu")(scenario, table, told.append)
+    here = RealEngine("transformers", "cpu", fresh_processes=False)(scenario, table, told.append)
+    assert [(step.prefills, step.decodes) for step in fresh.steps] == [(s.prefills, s.decodes) for s in here.steps]
+    half = len(told) // 2
+    assert told[:half] == told[half:] and told[-1] == 3
 
 
 def test_a_static_answer_is_delivered_with_its_group(tmp_path):
@@ -148,12 +162,21 @@ def test_another_policy_s_first_difference_is_shown_with_both_sides(tmp_path):
             "engine.policy: must be transformers or chunked for --engine transformers (got static)",
         ),
         ("transformers", "chunked", ("workload.concurrency=2",), "workload.concurrency: must be absent for --engine"),
+        ("transformers", "chunked", ("attention=mqa",), "attention: must be absent for --engine"),
+        ("generate", "static", ("variants.static.engine.kv_cache={allocator: none}",), "kv_cache: must be absent for"),
+        (
+            "transformers",
+            "chunked",
+            ("attention=mha",),
+            "weights and attention: must be left out for --engine, which builds the model as it is (got 2 KV heads",
+        ),
+        ("transformers", "chunked", ("weights=int8",), "(got weights kept as int8 and multiplied in bf16"),
     ],
 )
 def test_what_an_engine_cannot_serve_is_refused_before_it_starts(tmp_path, engine, variant, changes, expected):
     """One sentence, nothing written, no model built."""
     real = RealEngine(engine, "cpu")
-    changes = tuple(changes) + (("workload.arrivals=null",) if changes else ())
+    changes = (*changes, *(("workload.arrivals=null",) if "workload.concurrency=2" in changes else ()))
     options = ValidateOptions(scenario_file(tmp_path), changes, variant, serve=real, out=tmp_path / "out", quiet=True)
     with pytest.raises(InputError, match=r"tiny\.yaml: .*") as caught:
         validate(options)

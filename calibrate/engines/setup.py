@@ -14,6 +14,7 @@ from calibrate.memory import fit_points, free_bytes
 from calibrate.model import ModelSource
 from calibrate.options import CalibrateOptions
 from calibrate.provenance import make_provenance
+from calibrate.reach import reach_points
 from calibrate.setup import Setup
 from simserve.step_time.profile_schema import KvBytes, Provenance
 
@@ -26,6 +27,8 @@ _DECLARED = (
 def set_up_engine(source: ModelSource, device: str, dtype: str, options: CalibrateOptions) -> Setup:
     """Start the engine, large enough for the grid that memory leaves, and check the bytes of its KV cache against the
     formula. Raises ``CalibrationError``; the engine is stopped then."""
+    if options.reach is not None:
+        return start_engine(source, device, dtype, options, _within(options))
     on_gpu = device == "cuda"
     limits = Limits(options.max_batch_size, options.max_context, options.max_prefill_tokens)
     grid = [point for point in make_grid(options.grid, on_gpu, limits) if point.phase != "no_cache"]
@@ -33,6 +36,15 @@ def set_up_engine(source: ModelSource, device: str, dtype: str, options: Calibra
     held_out = held_out_points(options.grid, make_axes(options.grid, on_gpu, limits), options.seed)
     grid += [point for point in held_out if point.phase != "no_cache"]
     return start_engine(source, device, dtype, options, grid)
+
+
+def _within(options: CalibrateOptions) -> list[Point]:
+    """The points of ``options.reach``, for the engine that is asked for."""
+    assert options.reach is not None
+    one_row, mixes = options.engine == "transformers", options.engine != "generate"
+    points = reach_points(options.reach, options.seed, one_row=one_row, mixes=mixes)
+    require_fittable(points)
+    return points
 
 
 def start_engine(source: ModelSource, device: str, dtype: str, options: CalibrateOptions, grid: list[Point]) -> Setup:

@@ -1,4 +1,4 @@
-"""A real engine set up as a scenario says, in this process; vLLM in a child of the Python that has it.
+"""A real engine set up as a scenario says, in a process of its own; vLLM in a child of the Python that has it.
 
 The only place of simserve, beside the command line, that reaches into ``calibrate``: torch is imported when an engine
 is asked for.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console
 
@@ -19,18 +19,23 @@ from simserve.recorded.steps import EngineRun
 from simserve.request import RequestTable
 from simserve.scenario import (
     ChunkedEngineConfig,
+    NoCacheConfig,
     PagedCacheConfig,
     ProfileStepTimeConfig,
     Scenario,
     TransformersEngineConfig,
 )
 from simserve.scenario.messages import printable
+from simserve.simulated_model import cache_blocks, simulated_model
 from simserve.step_time.profile_schema import Provenance, load_profile
 from simserve.step_time.stretch import NS_PER_S
 from simserve.validate.prompts import prompts_of
+from simserve.validate.reach import reach_of
+from simserve.workload import build_workload
 
 if TYPE_CHECKING:
     from calibrate.replay.ask import AskedRequest, ReplaySettings
+    from calibrate.replay.serve import ServeJob
 
 EngineName = Literal["transformers", "generate", "vllm"]
 POLICIES = {"transformers": ("transformers", "chunked"), "generate": ("static",), "vllm": ("chunked",)}
@@ -39,31 +44,39 @@ OnEnded = Callable[[int], None]
 
 
 class RealEngine:
-    """Serves a scenario's requests, again and again; before the first time once to warm up, which nobody counts.
+    """Serves a scenario's requests, again and again, each time from nothing: a process of its own builds the engine,
+    warms it up on the first requests and serves, so that what runs differ by is what processes differ by.
 
-    ``clock`` is the one on which requests come; ``python`` the interpreter that has vLLM.
+    ``clock`` is the one on which requests come; ``python`` the interpreter that has vLLM. Without ``fresh_processes``
+    the engine is built in this one each time, which is quicker and as good for whoever compares steps alone.
     """
 
-    def __init__(self, name: EngineName, clock: Literal["cpu", "wall"], python: str | None = None) -> None:
+    def __init__(
+        self,
+        name: EngineName,
+        clock: Literal["cpu", "wall"],
+        python: str | None = None,
+        *,
+        fresh_processes: bool = True,
+    ) -> None:
         if (python is not None) != (name == "vllm"):
             rule = "must name the Python that has vLLM" if name == "vllm" else "is for --engine vllm alone"
             raise ScenarioError(f"--engine-python: {rule} (got {python} with {name})")
         self._name, self._clock, self._python = name, clock, python
-        self._model: Any = None
-        self._vllm: Any = None
+        self._in_child = fresh_processes and name != "vllm"  # which runs in a child of that Python anyway
 
     def __call__(self, scenario: Scenario, table: RequestTable, on_ended: OnEnded) -> EngineRun:
         """One run. Raises InputError, one sentence: the engine is not there, or cannot be what the scenario says."""
         self.check(scenario)
         try:
-            from calibrate.replay.driver import replay
+            from calibrate.fresh import in_fresh_process
+            from calibrate.replay.serve import serve
         except ModuleNotFoundError as error:
             raise _missing(error) from None
-        asked = _asked(table, load_model_spec(scenario.locate(scenario.model)).vocab_size)
-        clock: Literal["process_cpu", "wall"] = "process_cpu" if self._clock == "cpu" else "wall"
-        if self._model is None and self._vllm is None:
-            replay(self._started(scenario), asked, clock, lambda num_ended: None)
-        return replay(self._started(scenario), asked, clock, on_ended)
+        job = self._job(scenario, table)
+        if self._in_child:
+            return in_fresh_process(serve, job, on_progress=on_ended)
+        return serve(on_ended, job)
 
     def check(self, scenario: Scenario) -> None:
         """Raises ScenarioError when the scenario is none that this engine can serve."""
@@ -74,69 +87,74 @@ class RealEngine:
                 f"{scenario.source}: engine.policy: must be {words} for --engine {self._name} (got {policy}); "
                 "name another variant or engine"
             )
+        changes = simulated_model(scenario).changes()
+        if changes:
+            raise ScenarioError(
+                f"{scenario.source}: weights and attention: must be left out for --engine, which builds the model "
+                f"as it is (got {changes[0]})"
+            )
         if scenario.workload.concurrency is not None:
             raise ScenarioError(
                 f"{scenario.source}: workload.concurrency: must be absent for --engine, whose requests come at their "
                 f"own times (got {scenario.workload.concurrency:,}); give workload.arrivals instead"
             )
+        for key, value in _not_run_here(scenario).items():
+            if value is not None:
+                raise ScenarioError(
+                    printable(
+                        f"{scenario.source}: {key}: must be absent for --engine, which does not run that (got {value})"
+                    )
+                )
 
     def calibrate(self, scenario: Scenario, path: Path, console: Console) -> None:
         """Time the engine's steps over what the scenario can ask of it, and write the profile to ``path``."""
         self.check(scenario)
         try:
-            from calibrate.command import calibrate
-            from calibrate.options import CalibrateOptions
+            from calibrate.options import CalibrateOptions, Reach
+            from calibrate.sessions import calibrate_in_sessions
         except ModuleNotFoundError as error:
             raise _missing(error) from None
         made = _provenance(scenario)
-        engine = scenario.engine
-        calibrate(
-            CalibrateOptions(
-                model=scenario.locate(scenario.model),
-                device="cpu" if made is None or made.device == "unknown" else made.device,
-                dtype=_dtype(made),
-                kv_cache="dynamic" if self._name == "generate" else "in-place",
-                engine=None if self._name == "generate" else self._name,
-                engine_python=self._python,
-                grid="full",  # others have no context between 1 and 256, where an engine's decode is no straight line
-                max_batch_size=engine.max_num_seqs,
-                max_context=engine.max_model_len,
-                max_prefill_tokens=engine.max_num_batched_tokens,
-                out=path,
-            ),
-            console,
+        reach = Reach(**reach_of(scenario, build_workload(scenario.workload, scenario.seed, scenario.base_dir).table))
+        options = CalibrateOptions(
+            model=scenario.locate(scenario.model),
+            device=_device(made),
+            dtype=_dtype(made),
+            engine=self._name,
+            engine_python=self._python,
+            reach=reach,
+        )
+        calibrate_in_sessions(options, path, console)
+
+    def _job(self, scenario: Scenario, table: RequestTable) -> ServeJob:
+        from calibrate.replay.serve import ServeJob
+
+        made, python = _provenance(scenario), None
+        if self._python is not None:
+            found = shutil.which(self._python)
+            if found is None:
+                raise ScenarioError(printable(f"--engine-python: must be an interpreter (got {self._python})"))
+            python = Path(found)
+        return ServeJob(
+            engine=self._name,
+            model=scenario.locate(scenario.model),
+            device=_device(made),
+            dtype=_dtype(made),
+            settings=_settings(scenario),
+            requests=tuple(_asked(table, load_model_spec(scenario.locate(scenario.model)).vocab_size)),
+            clock="process_cpu" if self._clock == "cpu" else "wall",
+            python=python,
         )
 
-    def stop(self) -> None:
-        """Let go of it; may be called twice."""
-        if self._vllm is not None:
-            self._vllm.stop()
-        self._model = self._vllm = None
 
-    def _started(self, scenario: Scenario) -> Any:  # noqa: ANN401 - a ReplayEngine
-        """The engine, as if nothing had run on it yet."""
-        settings, made = _settings(scenario), _provenance(scenario)
-        from calibrate.model import build_model, find_model
-
-        source, dtype = find_model(scenario.locate(scenario.model)), _dtype(made)
-        if self._name == "vllm":
-            if self._vllm is None:
-                from calibrate.replay.vllm_replay import VllmReplay
-
-                python = shutil.which(str(self._python))
-                if python is None:
-                    raise ScenarioError(printable(f"--engine-python: must be an interpreter (got {self._python})"))
-                self._vllm = VllmReplay(Path(python), source.spec, dtype, settings)
-            else:
-                self._vllm.forget_prefixes()
-            return self._vllm
-        from calibrate.replay.continuous import TransformersReplay
-        from calibrate.replay.static import StaticReplay
-
-        if self._model is None:
-            device = "cuda" if made is not None and made.device == "cuda" else "cpu"
-            self._model = build_model(source, device, dtype, "sdpa", 0)
-        return (StaticReplay if self._name == "generate" else TransformersReplay)(self._model, settings)
+def _not_run_here(scenario: Scenario) -> dict[str, object]:
+    """What a simulation has a word for and the engines here are not set up with; None where the scenario has none."""
+    engine, cache = scenario.engine, scenario.engine.kv_cache
+    found: dict[str, object] = {"weights": scenario.weights, "attention": scenario.attention}
+    found["engine.speculation"] = engine.speculation
+    if isinstance(cache, NoCacheConfig):
+        return found | {"engine.kv_cache": "none"}
+    return found | {"engine.kv_cache.device_memory": cache.device_memory, "engine.kv_cache.weights": cache.weights}
 
 
 def _asked(table: RequestTable, vocabulary: int) -> list[AskedRequest]:
@@ -154,16 +172,14 @@ def _settings(scenario: Scenario) -> ReplaySettings:
     from calibrate.replay.ask import ReplaySettings
 
     engine, cache = scenario.engine, scenario.engine.kv_cache
-    num_blocks = cache.num_blocks
-    if num_blocks is None:
-        bytes_per_token = load_model_spec(scenario.locate(scenario.model)).kv_bytes_per_token(cache.dtype or "fp32")
-        num_blocks = int(cache.memory or 0) // (cache.block_size * bytes_per_token)
+    if isinstance(cache, NoCacheConfig):
+        raise ScenarioError("engine.kv_cache: must be paged or contiguous, as engines that run here have it (got none)")
     prefix_caching = isinstance(cache, PagedCacheConfig) and cache.prefix_caching
     return ReplaySettings(
         max_num_seqs=engine.max_num_seqs,
         max_num_batched_tokens=engine.max_num_batched_tokens,
         max_model_len=engine.max_model_len,
-        num_blocks=num_blocks,
+        num_blocks=cache_blocks(cache, simulated_model(scenario)),
         block_size=cache.block_size,
         prefix_caching=prefix_caching,
         safety_margin=engine.safety_margin if isinstance(engine, TransformersEngineConfig) else None,
@@ -177,6 +193,10 @@ def _provenance(scenario: Scenario) -> Provenance | None:
     if not isinstance(config, ProfileStepTimeConfig):
         return None
     return load_profile(scenario.locate(config.profile)).provenance
+
+
+def _device(made: Provenance | None) -> Literal["cpu", "cuda"]:
+    return "cuda" if made is not None and made.device == "cuda" else "cpu"
 
 
 def _dtype(made: Provenance | None) -> Literal["fp32", "bf16", "fp16"]:
