@@ -48,7 +48,7 @@ class RooflineStepTimeConfig(Strict):
 
     roofline: str = Field(min_length=1, description="hardware name, such as h100-sxm")
     tensor_parallel: int = Field(1, ge=1, le=1024, description="GPUs that share each layer")
-    dtype: Dtype = Field("bf16", description="type that products compute in, and of the weights unless weights: says other")
+    dtype: Dtype = Field("bf16", description="type that products compute in, and of weights unless weights: says other")
 
 
 STEP_TIMES = Choice(
