@@ -16,6 +16,9 @@ from simserve.scheduling import (
     ChunkedScheduler,
     ContinuousScheduler,
     Limits,
+    NoCacheContinuousScheduler,
+    NoCachePool,
+    NoCacheStaticScheduler,
     Pool,
     Scheduler,
     StaticScheduler,
@@ -61,9 +64,17 @@ def build_allocator(s: Settings) -> Allocator:
 def build_scheduler(s: Settings, allocator: Allocator | None = None) -> Scheduler:
     """The policy that the settings name, over its cache."""
     limits = Limits(s.max_num_seqs, s.max_num_batched_tokens, s.max_model_len)
+    max_wait_ns = None if s.max_wait_s is None else round(NS_PER_S * s.max_wait_s)
+    if s.allocator == "none":
+        no_cache = NoCachePool(limits, s.queue_order)
+        return (
+            NoCacheStaticScheduler(no_cache, max_wait_ns)
+            if s.policy == "static"
+            else NoCacheContinuousScheduler(no_cache)
+        )
     pool = Pool(limits, allocator or build_allocator(s), s.queue_order)
     if s.policy == "static":
-        return StaticScheduler(pool, None if s.max_wait_s is None else round(NS_PER_S * s.max_wait_s))
+        return StaticScheduler(pool, max_wait_ns)
     if s.policy == "transformers":
         return TransformersScheduler(pool, s.safety_margin)
     return ContinuousScheduler(pool) if s.policy == "continuous" else ChunkedScheduler(pool)

@@ -12,7 +12,7 @@ from simserve.clients.plan import OPEN_LOOP, ClientPlan
 from simserve.request import RequestTable
 from simserve.step_time.stretch import StepTime, Stretch
 from tests.reference_blocks import BlockList
-from tests.reference_cache import CellRow
+from tests.reference_cache import CellRow, NoRow
 from tests.reference_clients import Ask, ReferenceClients
 from tests.reference_slots import SlotRows
 from tests.reference_types import NEVER, Plan, Seq, Settings, Step, StepEnd
@@ -33,7 +33,7 @@ class Reference:
         self.ends: list[StepEnd] = []  # of the same steps
         self.slots = SlotRows(settings.max_num_seqs)
         self.paged = BlockList(settings)
-        self.row = CellRow(settings.num_blocks * settings.block_size)
+        self.row = NoRow() if settings.allocator == "none" else CellRow(settings.num_blocks * settings.block_size)
         self.swapped_bytes = 0
         self.now = 0
 
@@ -74,6 +74,13 @@ class Reference:
         """Everyone who has room in the cache."""
         return self.running
 
+    @property
+    def filled_tokens(self) -> int:
+        """What is in the cache."""
+        if self.s.allocator == "paged":
+            return self.paged.filled_tokens(self.holders)
+        return sum(seq.computed for seq in self.holders)
+
     def same_decision(self, before: Plan, plan: Plan) -> bool:
         if plan.admitted or plan.preempted:
             return False
@@ -85,11 +92,12 @@ class Reference:
         return None if event is None else event.time_ns
 
     def record(self, plan: Plan, end_ns: int, repeats: bool) -> None:
-        self.slots.change(plan.preempted, plan.admitted, [seq.id for seq in self.running if not seq.prefilling], self.now)
+        decoding = [seq.id for seq in self.running if not seq.prefilling]
+        self.slots.change(plan.preempted, plan.admitted, decoding, self.now)
         external, blocks = 0, {}
         if self.s.allocator == "paged":
             paged = self.paged
-            used, free, reserved = paged.filled_tokens(self.holders), paged.free, paged.reserved_tokens
+            used, free, reserved = self.filled_tokens, paged.free, paged.reserved_tokens
             blocks = {
                 "cached_free": paged.cached_free,
                 "num_evictions": paged.num_evictions,
@@ -99,7 +107,7 @@ class Reference:
             }
             paged.taken.clear()
         else:
-            used, free, reserved = sum(seq.computed for seq in self.holders), self.row.free, self.row.reserved_tokens
+            used, free, reserved = self.filled_tokens, self.row.free, self.row.reserved_tokens
             if self.waiting:
                 need = self.s.reservation(self.waiting[0].request)
                 external = sum(size for _, size in self.row.holes() if size < need)
@@ -181,10 +189,8 @@ class Reference:
 
     def note_the_end(self) -> None:
         """What stands at the end of a step, before anything is given back."""
-        holders, paged = self.holders, self.s.allocator == "paged"
-        used = self.paged.filled_tokens(holders) if paged else sum(seq.computed for seq in holders)
-        emitted = sum(seq.token_ns[-1:] == [self.now] for seq in holders)
-        self.ends.append(StepEnd(used, len(self.waiting), emitted))
+        emitted = sum(seq.token_ns[-1:] == [self.now] for seq in self.holders)
+        self.ends.append(StepEnd(self.filled_tokens, len(self.waiting), emitted))
 
     def deliver(self) -> None:
         """Answers that are complete go to those who still want them."""

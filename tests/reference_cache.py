@@ -1,4 +1,4 @@
-"""The contiguous cache of the reference engine, as literally as can be: a row of cells."""
+"""The contiguous cache of the reference engine, as literally as can be: a row of cells; and no cache at all."""
 
 from __future__ import annotations
 
@@ -39,3 +39,16 @@ class CellRow:
 
     def release(self, seq_id: int) -> None:
         self.cells = [None if owner == seq_id else owner for owner in self.cells]
+
+
+class NoRow(CellRow):
+    """None: nothing is kept of anybody, so everybody fits."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+    def first_fit(self, length: int) -> int | None:
+        return 0
+
+    def place(self, seq_id: int, length: int) -> int:
+        return 0

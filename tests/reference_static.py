@@ -43,8 +43,12 @@ class StaticReference(Reference):
         for seq in alive:
             if self.s.allocator == "paged":
                 self.paged.take(seq, seq.computed + 1)
+        return self.step_of(alive, self.group_longest_prompt + self.group_steps - 1)
+
+    def step_of(self, alive: list[Seq], context: int) -> Plan:
+        """Those who lack tokens compute one each; every row is a padded one."""
         works = tuple(Work(seq.id, 1, seq.computed, False) for seq in alive)
-        rows, context = len(self.running), self.group_longest_prompt + self.group_steps - 1
+        rows = len(self.running)
         return Plan(tuple(alive), works, Batch((), rows, rows * context, max_decode_context=context))
 
     def group_deadline(self) -> int | None:
@@ -67,10 +71,13 @@ class StaticReference(Reference):
         """The longest prefix of the queue that fits one padded prefill and, by declared maxima, the empty cache."""
         for size in range(min(len(self.waiting), self.s.max_num_seqs), 0, -1):
             members = self.waiting[:size]
-            padded = size * max(seq.request.num_prompt_tokens for seq in members)
-            if padded <= self.s.max_num_batched_tokens and self.fits_together(members):
+            if self.largest_step(members) <= self.s.max_num_batched_tokens and self.fits_together(members):
                 return members
         raise AssertionError("a request that no group can hold was not rejected")
+
+    def largest_step(self, members: list[Seq]) -> int:
+        """The padded prefill."""
+        return len(members) * max(seq.request.num_prompt_tokens for seq in members)
 
     def fits_together(self, members: list[Seq]) -> bool:
         if self.s.allocator == "contiguous":

@@ -16,7 +16,7 @@ class Settings:
     """What the engine is told, tokens and blocks; the names are those of a scenario's ``engine`` section."""
 
     policy: Literal["static", "continuous", "chunked", "transformers"]
-    allocator: Literal["paged", "contiguous"]
+    allocator: Literal["paged", "contiguous", "none"]
     max_num_seqs: int
     max_num_batched_tokens: int
     max_model_len: int
@@ -62,7 +62,9 @@ class Settings:
         content_size = r.content.block_tokens if self.prefix_caching and r.content is not None else self.block_size
         if self.block_size % content_size and content_size % self.block_size:
             return "content"
-        if self.allocator == "contiguous":
+        if self.allocator == "none":  # all but the last token are computed in the last step, if it comes to that
+            most = self.declared(r) - 1
+        elif self.allocator == "contiguous":
             if self.reservation(r) > self.num_blocks * self.block_size:
                 return "cache"
         else:

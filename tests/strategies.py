@@ -21,7 +21,7 @@ from tests.reference_types import Settings
 from tests.step_times import AffineStepTime, ConstantStepTime, LongestStepTime, TableStepTime, TokenStepTime
 
 POLICIES = ("static", "continuous", "chunked", "transformers")
-ALLOCATORS = ("paged", "contiguous")
+ALLOCATORS = ("paged", "contiguous", "none")
 QUEUE_ORDERS = ("fcfs", "priority", "shortest_job_oracle")
 # What a policy needs of the rest, where it does not go with everything.
 NEEDS: dict[str, dict[str, object]] = {
@@ -39,6 +39,8 @@ MS = 1_000_000
 
 def go_together(policy: str, /, **fixed: object) -> bool:
     """Whether a policy runs with these settings."""
+    if fixed.get("allocator") == "none" and policy not in ("static", "continuous"):
+        return False
     return all(fixed.get(name, value) == value for name, value in NEEDS.get(policy, {}).items())
 
 
@@ -132,13 +134,15 @@ def settings_for(draw: st.DrawFn, table: RequestTable, tight: bool = False, **fi
     tokens = base * (1 + watermark) + room
     num_blocks = max(1, math.ceil(tokens / block_size)) + null_blocks
     max_num_seqs = choose("max_num_seqs", st.sampled_from([3, 4, 5] if tight else [3, 2, 4, 1, 5]))
+    takes = [name for name in ALLOCATORS if go_together(policy, **{**fixed, "allocator": name})]
+    allocator = choose("allocator", st.sampled_from(takes))
     chunks = policy in ("chunked", "transformers")
     least = 0 if chunks else most if tight else draw(st.sampled_from([most, most, most, 0]))  # whole prompts need room
     budget = max(max_num_seqs, least) + draw(st.one_of(st.integers(0, 8), st.integers(0, 2 * longest)))
     space = draw(st.sampled_from([10**6, 2 * most, most, 0])) * 1024
     return Settings(
         policy=policy,
-        allocator=choose("allocator", st.sampled_from(ALLOCATORS)),
+        allocator=allocator,
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=choose("max_num_batched_tokens", st.just(budget)),
         max_model_len=choose("max_model_len", st.integers(max(1, most - 2), longest + 5)),

@@ -177,6 +177,9 @@ def test_tokens_are_conserved(case):
     once = done & (r.num_attempts == 1)
     needed = case.table.num_prompt_tokens + asked - 1 + r.num_recomputed_tokens - r.num_prefix_hit_tokens
     assert (r.num_computed_tokens[once] == needed[once]).all()
+    if case.settings.allocator == "none":  # what was known, again for every token: NP + N(N − 1)/2
+        whole = asked * case.table.num_prompt_tokens + asked * (asked - 1) // 2
+        assert (r.num_computed_tokens[once] == whole[once]).all()
     if (r.num_attempts == 1).all():
         assert records.num_recomputed_tokens == r.num_recomputed_tokens.sum()
         assert records.num_prefix_hit_tokens == r.num_prefix_hit_tokens.sum()
@@ -194,6 +197,9 @@ def test_limits_hold_in_every_batch(case):
     assert all(1 <= batch.num_seqs <= s.max_num_seqs for batch in watched.batches)
     assert all(1 <= batch.num_batched_tokens <= s.max_num_batched_tokens for batch in watched.batches)
     spans = records.spans.columns()
+    if s.allocator == "none":  # rows grow while a decision stands
+        grown = spans["num_seqs"] * np.maximum(spans["num_steps"] - 1, 0)
+        assert (spans["num_prefill_tokens"] + grown <= s.max_num_batched_tokens).all()
     for when in ("begin", "end"):
         names = "kv_used", "kv_reserved_unused", "kv_internal", "kv_cached_free"
         parts = [spans[f"{name}_{when}"] for name in names]

@@ -118,7 +118,7 @@ def test_a_damaged_archive_is_one_sentence(damage: Callable[[bytes], bytes], tmp
         read_engine_run(path)
 
 
-@given(cases(tight=True))
+@given(st.sampled_from(["paged", "contiguous"]).flatmap(lambda allocator: cases(tight=True, allocator=allocator)))
 @settings(max_examples=60, deadline=None)
 def test_a_watched_run_is_the_slow_engine_s_step_by_step(case: Case) -> None:
     """Who prefills what over what, who decodes, who was admitted and preempted, and free room: for every policy and

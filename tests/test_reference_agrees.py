@@ -151,11 +151,14 @@ def assert_slots_agree(records: Records, reference: Reference) -> None:
 
 
 def assert_shapes_agree(span: dict[str, int], steps: list[Step]) -> None:
-    shape = span["num_seqs"], span["num_decodes"], span["num_prefill_tokens"]
-    assert all((step.num_seqs, step.num_decodes, step.num_prefill_tokens) == shape for step in steps)
+    shape = span["num_seqs"], span["num_decodes"]
+    assert all((step.num_seqs, step.num_decodes) == shape for step in steps)
+    grown = [step.num_seqs * i if step.batch.recomputes else 0 for i, step in enumerate(steps)]
+    assert all(
+        step.num_prefill_tokens == span["num_prefill_tokens"] + more for step, more in zip(steps, grown, strict=True)
+    )
     assert (span["num_waiting_begin"], span["num_running_begin"]) == (steps[0].num_waiting, steps[0].num_running)
-    held = sum(step.num_decodes - sum(not work.is_prefill for work in step.works) for step in steps)
-    assert span["num_finished_held"] == held
+    assert span["num_finished_held"] == sum(step.num_seqs - len(step.works) for step in steps)
 
 
 def assert_memory_agrees(span: dict[str, int], step: Step, paged: bool) -> None:

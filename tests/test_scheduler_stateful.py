@@ -13,11 +13,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from simserve.kv_cache import ContiguousAllocator, PagedAllocator
+from simserve.kv_cache import ContiguousAllocator, NoCache, PagedAllocator
 from simserve.request import Batch, Request, Sequence
 from tests.builders import build_scheduler
 from tests.reference_types import Settings
-from tests.strategies import ALLOCATORS, NEEDS, POLICIES, QUEUE_ORDERS
+from tests.strategies import ALLOCATORS, NEEDS, POLICIES, QUEUE_ORDERS, go_together
 
 LONGEST = 12
 LENGTH = st.integers(1, LONGEST)
@@ -35,7 +35,9 @@ class PolicyUnderDepartures(RuleBasedStateMachine):
     )
     def build(self, data, shape, swap_space):
         takes = NEEDS.get(self.policy, {})
-        allocator = takes.get("allocator") or data.draw(st.sampled_from(ALLOCATORS))
+        allocator = data.draw(
+            st.sampled_from([name for name in ALLOCATORS if go_together(self.policy, allocator=name)])
+        )
         order = takes.get("queue_order") or data.draw(st.sampled_from(QUEUE_ORDERS))
         swap_space = 0 if "preemption" in takes else swap_space
         max_num_seqs, more_budget, block_size, room = shape
@@ -120,9 +122,10 @@ class PolicyUnderDepartures(RuleBasedStateMachine):
         assert (len(self.pool.waiting), self.pool.num_running) == (len(self.waiting), len(self.running))
         held = self.held(self.rows)
         total = allocator.num_usable_blocks if isinstance(allocator, PagedAllocator) else allocator.capacity_tokens
+        has_cache = not isinstance(allocator, NoCache)
         assert sum(held.values()) + allocator.num_free_blocks == total
         assert not any(self.held([seq for seq in self.gone if seq not in self.rows]).values())
-        assert self.pool.used_tokens == sum(self.computed(seq) for seq in self.rows)
+        assert self.pool.used_tokens == has_cache * sum(self.computed(seq) for seq in self.rows)
 
     def teardown(self):
         """INV-9: who stays is served in bounded steps, and then nothing is left."""
@@ -140,6 +143,8 @@ class PolicyUnderDepartures(RuleBasedStateMachine):
         assert not any(seq.has_left for seq, _ in batch.prefills)
         if batch.num_decodes:
             assert batch.num_decodes == (len(self.rows) if self.policy == "static" else len(self.pool.cohort))
+        if batch.recomputes and not batch.prefills:
+            assert batch.num_seqs == (len(self.rows) if self.policy == "static" else len(self.pool.cohort))
         if batch is self.last_decision:
             return
         self.last_decision = batch
@@ -172,6 +177,8 @@ class PolicyUnderDepartures(RuleBasedStateMachine):
         allocator = self.pool.allocator
         if isinstance(allocator, PagedAllocator):
             return {seq.id: len(allocator.table(seq)) for seq in seqs}
+        if isinstance(allocator, NoCache):
+            return {seq.id: 0 for seq in seqs}
         assert isinstance(allocator, ContiguousAllocator)
         ranges = {seq.id: allocator.range_of(seq) for seq in seqs}
         return {i: r[1] if r else 0 for i, r in ranges.items()}

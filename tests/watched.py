@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
-from simserve.kv_cache import ContiguousAllocator, PagedAllocator, PrefixCachingAllocator
+from simserve.kv_cache import ContiguousAllocator, NoCache, PagedAllocator, PrefixCachingAllocator
 from simserve.request import Batch, Sequence
 from simserve.scheduling import Scheduler
 
@@ -66,6 +66,8 @@ class WatchedScheduler:
     def held_now(self) -> dict[int, list[int]]:
         """Block ids (contiguous: addresses) that each sequence ever admitted holds."""
         allocator = self.pool.allocator
+        if isinstance(allocator, NoCache):
+            return {i: [] for i in self.seen}
         if isinstance(allocator, PagedAllocator):
             return {i: list(allocator.table(seq)) for i, seq in self.seen.items()}
         assert isinstance(allocator, ContiguousAllocator)
