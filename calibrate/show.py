@@ -5,16 +5,22 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from simserve.step_time.profile_schema import BatchCurve, HeldOut, HeldOutError, Profile, Table
+from simserve.request import Batch
+from simserve.step_time.composition import ComposedSteps
+from simserve.step_time.no_cache import no_cache_table
+from simserve.step_time.profile_schema import BatchCurve, HeldOut, HeldOutError, NoCacheTable, Profile, Table
 
 
 def show(profile: Profile, console: Console) -> None:
-    """Print both step-time tables, the batch curve with its knee, the KV check and the held-out error."""
+    """Print the step-time tables, the batch curve with its knee, the KV check and the held-out error."""
     made = profile.provenance
     how = ", ".join(part for part in (made.model, made.dtype, made.attention) if part)
     console.print(f"[bold]{profile.name}[/]: {how}, on {made.device_name}")
     console.print(_surface(profile.prefill, "Prefill, ms", "new tokens", per_token=True))
     console.print(_surface(profile.decode, "Decode step, ms", "batch size", per_token=False))
+    whole = no_cache_table(profile)
+    if whole is not None:
+        console.print(_whole_forwards(profile, whole))
     console.print(_curve(profile.batch_curve))
     kv = profile.kv_bytes_per_token
     if kv is not None:
@@ -52,6 +58,19 @@ def _surface(table: Table, title: str, row_name: str, per_token: bool) -> RichTa
         cells = dict(zip(row.contexts, row.seconds, strict=True))
         texts = [_ms(cells[context]) if context in cells else "" for context in contexts]
         out.add_row(f"{row.row:,}", *texts, *([_ms(row.seconds[0] / row.row)] if per_token else []))
+    return out
+
+
+def _whole_forwards(profile: Profile, whole: NoCacheTable) -> RichTable:
+    out = RichTable(
+        title="Next token without a cache, ms", title_justify="left", caption="whole sequences, computed anew"
+    )
+    for name in ("tokens", "without", "with a cache", "times"):
+        out.add_column(name, justify="right")
+    steps = ComposedSteps(profile.prefill, profile.decode)
+    for length, seconds in zip(whole.num_tokens, whole.seconds, strict=True):
+        cached = steps.ramp(Batch(num_decodes=1, decode_context_tokens=length - 1), 0).first_s
+        out.add_row(f"{length:,}", _ms(seconds), _ms(cached), f"{seconds / cached:.1f}×")
     return out
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from statistics import median
@@ -10,10 +11,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
 from calibrate.grid import Point
 from calibrate.measure import Measurement
 from calibrate.profile_file import assemble
+from calibrate.show import show
 from simserve.model_spec import causal_pairs, load_model_spec
 from simserve.request import Batch, Chunk
 from simserve.step_time.draws import ProfileDraws
@@ -141,6 +144,21 @@ def test_the_shipped_measurement_comes_out_as_measured() -> None:
     for length, seconds in groups.items():
         assert model.ramp(rows(length), 0).first_s == pytest.approx(median(seconds), rel=1e-9)
     assert model.ramp(rows(384), 0).first_s == pytest.approx(prefill_s(profile, 384), rel=0.1)
+
+
+def test_a_terminal_shows_what_a_cache_saves() -> None:
+    """Of 25m on a CPU: the next token after 2,047 others, by a whole forward and by a decode step of the tables."""
+    console = Console(width=100, record=True, file=io.StringIO())
+    profile = load_profile("25m-cpu-fp32")
+    show(profile, console)
+    table = no_cache_table(profile)
+    assert table is not None and table.num_tokens[-1] == 2048
+    (line,) = (line for line in console.export_text().splitlines() if line.split("│")[1:2] == ["  2,048 "])
+    _, _, without, cached, times, _ = (cell.strip() for cell in line.split("│"))
+    assert float(without.replace(",", "")) == pytest.approx(1e3 * table.seconds[-1], rel=1e-3)
+    step = ProfileStepTime(profile).ramp(Batch(num_decodes=1, decode_context_tokens=2047), 0)
+    assert float(cached) == pytest.approx(1e3 * step.first_s, rel=1e-2)
+    assert float(times[:-1]) == pytest.approx(table.seconds[-1] / step.first_s, rel=1e-2)
 
 
 def test_an_engines_overhead_comes_on_top() -> None:
