@@ -18,7 +18,16 @@ from simserve.request import IntColumn
 from simserve.step_time.stretch import NS_PER_S
 from simserve.timeline import SpanIntegral, timeline
 
-__all__ = ["LATENCIES", "SloTargets", "latencies", "request_columns", "summarize", "timeline"]
+__all__ = [
+    "LATENCIES",
+    "SloTargets",
+    "latencies",
+    "model_macs",
+    "request_columns",
+    "speculation",
+    "summarize",
+    "timeline",
+]
 
 STEADY_CUT = 0.1
 LATENCIES = ("ttft_s", "tpot_s", "e2e_s", "queue_time_s", "service_time_s", "normalized_latency_s")
@@ -68,17 +77,17 @@ def summarize(records: Records, slo: SloTargets | None = None, model: ModelSpec 
         **{name: describe(columns[name]) for name in LATENCIES},
         "itl_s": _itl(records),
         **_steps(records, spans, window_ns),
-        "model_macs": None if model is None else _model_macs(records, spans, model),
+        "model_macs": None if model is None else model_macs(records, spans, model),
         "num_preemptions": records.num_preemptions,
         "recomputed_tokens": records.num_recomputed_tokens,
         "abandoned_tokens": _abandoned_tokens(requests, finished),
         "swapped_bytes": records.swapped_bytes,
         "kv_cache": _kv_cache(records, spans, window_ns),
-        "speculation": _speculation(records) if records.draft_tokens else None,
+        "speculation": speculation(records) if records.draft_tokens else None,
     }
 
 
-def _speculation(records: Records) -> dict[str, int | float]:
+def speculation(records: Records) -> dict[str, int | float]:
     """What passes gave; one is counted for each sequence in it. ``accepted_tokens`` are all that agreed, those beyond
     an answer's end too (as vLLM counts them), so that their rate is that of the drafts; ``tokens_per_pass`` counts what
     came out; ``rejected_tokens`` were computed and rolled back."""
@@ -237,7 +246,7 @@ def _steps(records: Records, spans: SpanIntegral, window_ns: FloatColumn) -> dic
     }
 
 
-def _model_macs(records: Records, spans: SpanIntegral, model: ModelSpec) -> int:
+def model_macs(records: Records, spans: SpanIntegral, model: ModelSpec) -> int:
     """Every token meets the weights of all layers, one row per sequence and step (and each verified draft's) the output
     head, every (query, key) pair the scores and the weighted sum."""
     columns = spans.columns

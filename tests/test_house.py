@@ -55,7 +55,7 @@ MAY_IMPORT = {
     "terminal": {*RESULT},
     "run_command": {"manifest", "run_directory", "scenario", "simulate", "terminal"},
     "tasks": {
-        *{*RESULT, "distributions", "engine", "manifest", "metrics"},
+        *{*RESULT, "distributions", "engine", "manifest", "metrics", "model_spec"},
         *{"timeline", "workload"},
     },
     "sweep": {*RESULT, "knee", "manifest", "report", "run_directory", "speculation", "summary", "tasks"},

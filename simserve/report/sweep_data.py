@@ -29,6 +29,10 @@ PLAIN = (
     "num_preemptions",
     "num_turned_away",
     "unanswered_share",
+    "computed_tokens",
+    "model_macs",
+    "tokens_per_pass",
+    "acceptance_rate",
 )
 PATHS = (*PLAIN, *(f"{family}.{statistic}" for family in FAMILIES for statistic in STATISTICS))
 

@@ -27,7 +27,8 @@ from simserve.report.words import dig, joined, number, plural
 
 _LISTED = (
     *("output_tokens_per_s", "requests_per_s", "goodput_rps", "ttft_s.mean", "ttft_s.p99", "tpot_s.mean", "tpot_s.p99"),
-    *("itl_s.p99", "e2e_s.mean", "e2e_s.p99", "mean_batch_size", "mean_waiting", "kv_used", "unanswered_share"),
+    *("itl_s.p99", "e2e_s.mean", "e2e_s.p99", "mean_batch_size", "mean_waiting", "kv_used", "tokens_per_pass"),
+    "unanswered_share",
 )
 
 

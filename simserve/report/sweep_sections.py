@@ -21,7 +21,15 @@ MAX_NUMBERS = 60  # rows of a folded table
 CROWDED = 40  # points of a curve from which they are drawn small
 TRADED = ("e2e_s.mean", "ttft_s.p99", "tpot_s.p99", "ttft_s.mean", "tpot_s.mean", "itl_s.p99", "e2e_s.p99", "e2e_s.p50")
 ALWAYS = ("output_tokens_per_s", "goodput_rps", "mean_batch_size", "mean_waiting", "kv_used")
-OFTEN = ("slo_attainment", "num_preemptions", "num_turned_away", "unanswered_share")
+OFTEN = (
+    "slo_attainment",
+    "num_preemptions",
+    "num_turned_away",
+    "unanswered_share",
+    "tokens_per_pass",
+    "acceptance_rate",
+)
+WORK = ("computed_tokens", "model_macs")  # where variants differ in it
 
 
 def sweep_sections(data: SweepData) -> Iterator[Section]:
@@ -137,6 +145,7 @@ def _families(data: SweepData) -> dict[str, list[Measure]]:
     for path in OFTEN:  # only where they are not nothing throughout
         if path in data.dims and any(_nonzero(point, path) for _, point in data.drawn):
             plain[path] = [measure_of(path)]
+    plain |= {path: [measure_of(path)] for path in WORK if path in data.dims and _differs(data, path)}
     return {family: measures for family, measures in latencies.items() if measures} | plain
 
 
@@ -207,6 +216,16 @@ def _numbers(data: SweepData, points: Sequence[Point], measures: Sequence[Measur
     if step > 1:
         rows.append((f"every {step}th point; all stand under Every point", *("",) * (len(head) - 1)))
     return Table(head, tuple(rows))
+
+
+def _differs(data: SweepData, path: str) -> bool:
+    """Whether variants have it in different amounts, to a percent, at some setting."""
+    found: dict[str, list[float]] = {}
+    for _, point in data.drawn:
+        value = interval_of(point["metrics"], path).get("value")
+        if value is not None:
+            found.setdefault(str(point["settings"]), []).append(value)
+    return any(max(values) > 1.01 * min(values) for values in found.values())
 
 
 def _nonzero(point: Point, path: str) -> bool:

@@ -81,7 +81,8 @@ def _point(runs: Sequence[Measures], draws: Sequence[Measures]) -> dict[str, Any
 def _columns(runs: Sequence[Measures]) -> dict[str, list[float | None]]:
     """Each measure's value in every replication."""
     rows = [dict(dotted(measures)) for measures in runs]
-    return {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
+    names = dict.fromkeys(name for row in rows for name in row)  # a run kept by an older version may lack some
+    return {name: [row.get(name) for row in rows] for name in names}
 
 
 def _mark_front(points: list[dict[str, Any]], metric: str) -> None:

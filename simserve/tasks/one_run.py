@@ -8,6 +8,7 @@ from simserve.tasks.early_stop import EarlyStop
 from simserve.tasks.measure import measure
 from simserve.tasks.task import Measures, Task
 from simserve.tasks.warmup import warmup_rule
+from simserve.tasks.work import work
 
 
 def measured_variants(task: Task) -> dict[str, Measures]:
@@ -21,4 +22,5 @@ def _measured(prepared: Prepared, name: str, task: Task) -> Measures:
     stop = EarlyStop.for_run(prepared.workload, scenario.engine) if task.stop_early else None
     records = run_variant(prepared, name, EngineOptions(stop_when=stop))
     is_closed_loop = prepared.workload.clients.concurrency is not None
-    return measure(records, scenario.slo, warmup_rule(task.warmup, prepared), is_closed_loop)
+    found = measure(records, scenario.slo, warmup_rule(task.warmup, prepared), is_closed_loop)
+    return {**found, **work(records, prepared.parts[name].model.spec)}
