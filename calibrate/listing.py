@@ -38,7 +38,7 @@ def list_profiles(folder: Path | None, console: Console) -> None:
 def _cells(profile: Profile) -> list[str]:
     made = profile.provenance
     device = made.device_name if made.tensor_parallel == 1 else f"{made.tensor_parallel} × {made.device_name}"
-    return [made.model, device, made.dtype, made.origin, error_words(profile)]
+    return [made.model, device, made.precision, made.origin, error_words(profile)]
 
 
 def error_words(profile: Profile) -> str:

@@ -6,6 +6,7 @@ import pytest
 
 from simserve.errors import ProfileError
 from simserve.memory.schemes import parse_scheme
+from simserve.step_time.profile import ProfileStepTime
 from simserve.step_time.profile_schema import Profile
 from simserve.step_time.profile_weights import measured_scheme, require_weights
 from tests.profile_builders import make_profile
@@ -51,3 +52,11 @@ def test_other_weights_are_refused_with_the_command_that_would_measure_them(
         f"here.json: weights: must be measured with weights in {asked} (got {got}); "
         f"run `simserve calibrate --model tiny --weights {asked}`, or take a roofline"
     )
+
+
+@pytest.mark.parametrize(
+    ("scheme", "words"), [(None, "fp32"), ("fp32", "fp32"), ("int8", "fp32, weights in int8")], ids=str
+)
+def test_step_times_say_which_weights_were_measured(scheme: str | None, words: str) -> None:
+    """The note beside every result that used the profile."""
+    assert f": tiny, {words}, sdpa attention, 1 thread, " in ProfileStepTime(kept(weight_scheme=scheme)).source.note

@@ -87,8 +87,8 @@ def _headline(profile: Profile) -> str:
     error = profile.held_out.all.mean
     known = f"; interpolated steps are off by {share(error)} on average" if error is not None else ""
     return (
-        f"{made.model} in {made.dtype} on {made.device_name}: a decode step of {plural(one.batch_size, 'row')} takes "
-        f"{duration(one.seconds)}, a prefill of {count(longest.row)} tokens {duration(longest.seconds[0])}, "
+        f"{made.model} in {made.precision} on {made.device_name}: a decode step of {plural(one.batch_size, 'row')} "
+        f"takes {duration(one.seconds)}, a prefill of {count(longest.row)} tokens {duration(longest.seconds[0])}, "
         f"and {gain}{known}."
     )
 
@@ -128,7 +128,7 @@ def _facts(parts: _Parts) -> list[tuple[str, str]]:
         if text
     )
     return [
-        ("model", f"{made.model}, {made.dtype}" + (f", {made.weights} weights" if made.weights else "")),
+        ("model", f"{made.model}, {made.precision}" + (f" ({made.weights} weights)" if made.weights else "")),
         ("device", made.device_name),
         ("steps", _ORIGINS[made.origin] + (f" ({made.source})" if made.source and made.origin != "imported" else "")),
         ("how", how or NOTHING),

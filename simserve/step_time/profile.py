@@ -69,7 +69,7 @@ def _note(profile: Profile) -> str:
     threads = f"{made.threads} thread{'s' * (made.threads != 1)}" if made.threads else None
     attention = f"{made.attention} attention" if made.attention else None
     clock = f"{made.clock.replace('_', ' ')} clock" if made.origin != "imported" else None
-    how = ", ".join(part for part in (made.model, made.dtype, attention, threads, clock) if part)
+    how = ", ".join(part for part in (made.model, made.precision, attention, threads, clock) if part)
     source = f" ({made.source})" if made.source else ""
     compositions = "packed prefills and mixed steps are compositions"
     if mixed is not None:

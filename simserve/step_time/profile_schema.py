@@ -134,6 +134,12 @@ class Provenance(Strict):
     gpu_clocks: GpuClocks | None = None
     weight_scheme: str | None = None
 
+    @property
+    def precision(self) -> str:
+        """What products computed in, and how the weights were kept where that is something else."""
+        kept = self.weight_scheme not in (None, self.dtype)
+        return f"{self.dtype}, weights in {self.weight_scheme}" if kept else self.dtype
+
 
 class Sample(Strict):
     """One timed step. ``cpu_s`` is the process CPU clock, ``cuda_s`` a pair of CUDA events, ``host_s`` how
