@@ -6,6 +6,7 @@ at the end of the step.
 
 from __future__ import annotations
 
+from collections.abc import MutableSequence
 from typing import NamedTuple
 
 from simserve.kv_cache.paged import PagedAllocator
@@ -40,7 +41,7 @@ class LookaheadAllocator(PagedAllocator):
     def look_ahead(self, lookahead: Lookahead) -> None:
         """Say how far, before anything is held."""
         self.lookahead = lookahead
-        self._growing: dict[int, Sequence] = {}
+        self._growing: dict[int, tuple[Sequence, MutableSequence[int], int]] = {}  # its table, and its limit
 
     def refusal(self, request: Request) -> str | None:
         """Why this request can never be held, even alone, with what its last pass looks ahead."""
@@ -57,7 +58,7 @@ class LookaheadAllocator(PagedAllocator):
 
     def start_growth(self, seq: Sequence, num_tokens: int) -> None:
         """The sequence joins the growing ones."""
-        self._growing[seq.id] = seq
+        self._growing[seq.id] = seq, self._tables[seq.id], self.lookahead.limit(seq.request)
 
     def stop_growth(self, seq: Sequence) -> None:
         """The sequence leaves the growing ones and keeps what it holds."""
@@ -65,8 +66,11 @@ class LookaheadAllocator(PagedAllocator):
 
     def growth_demand(self, num_steps: int) -> int:
         """Free blocks that all growing sequences take before their next pass; no further pass can be told."""
-        room = self.lookahead.room
-        return sum(self.blocks_to_reach(seq, room(seq)) for seq in self._growing.values()) if num_steps else 0
+        demand, size, num_tokens = 0, self.block_size, self.lookahead.num_tokens
+        if num_steps:
+            for seq, table, limit in self._growing.values():
+                demand += max(0, -(-min(seq.num_computed_tokens + num_tokens, limit) // size) - len(table))
+        return demand
 
     def growth_limit(self, max_steps: int) -> int:
         """None: what a second pass needs depends on what the first one accepts."""
@@ -75,14 +79,18 @@ class LookaheadAllocator(PagedAllocator):
     def grow(self, num_steps: int) -> None:
         """Hand out the blocks for the next pass."""
         if num_steps:
-            room = self.lookahead.room
-            for seq in self._growing.values():
-                self.allocate(seq, room(seq))
+            size, num_tokens = self.block_size, self.lookahead.num_tokens
+            for seq, table, limit in self._growing.values():
+                room = min(seq.num_computed_tokens + num_tokens, limit)
+                if room > size * len(table):
+                    self.allocate(seq, room)
 
     def roll_back(self) -> None:
         """A pass is over: growing sequences give back the blocks beyond what they have computed."""
-        for seq in self._growing.values():
-            self.shrink(seq, seq.num_computed_tokens)
+        size = self.block_size
+        for seq, table, _ in self._growing.values():
+            if seq.num_computed_tokens <= size * (len(table) - 1):
+                self.shrink(seq, seq.num_computed_tokens)
 
     def free(self, seq: Sequence) -> None:
         """Take back everything the sequence holds; what it has computed may be found again."""

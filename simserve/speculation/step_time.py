@@ -20,10 +20,10 @@ class Draft:
     def seconds(self, batch: Batch, num_drafts: int) -> Seconds:
         """The draft's part of a step: ``num_drafts`` decode steps of the batch's decodes, whose contexts grow by one
         from step to step; the first also computes the batch's chunks, which may be all there is."""
-        decodes = Batch((), batch.num_decodes, batch.decode_context_tokens, max_decode_context=batch.max_decode_context)
+        decodes = _plain(batch, ())
         if not batch.chunks:
             return self._decode(decodes, num_drafts)
-        first = self.model.ramp(replace(decodes, chunks=batch.chunks), 0)
+        first = self.model.ramp(_plain(batch, batch.chunks), 0)
         seconds, outside = self.share * first.first_s, first.extrapolated
         if batch.num_decodes and num_drafts > 1:
             more_s, more_outside = self._decode(_one_further(decodes), num_drafts - 1)
@@ -69,13 +69,18 @@ class PassTime:
         return Ramp(target_s + draft_s, 0.0, 1, target_outside or draft_outside)
 
     def _verify(self, batch: Batch) -> Seconds:
-        plain = self._target.ramp(replace(batch, tokens_per_decode=1), 0)
+        plain = self._target.ramp(_plain(batch, batch.chunks), 0)
         if not batch.num_decodes:
             return plain.first_s, plain.extrapolated
         several = self._target.ramp(_as_chunks(batch, batch.tokens_per_decode), 0)
         one = self._target.ramp(_as_chunks(batch, 1), 0)
         more_s = max(0.0, several.first_s - one.first_s)  # noisy tables may fall
         return plain.first_s + more_s, plain.extrapolated or several.extrapolated
+
+
+def _plain(batch: Batch, chunks: tuple[Chunk, ...]) -> Batch:
+    """The shape of a step with one token per decode."""
+    return Batch(chunks, batch.num_decodes, batch.decode_context_tokens, max_decode_context=batch.max_decode_context)
 
 
 def _as_chunks(batch: Batch, num_tokens: int) -> Batch:
