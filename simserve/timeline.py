@@ -86,7 +86,7 @@ def timeline(records: Records, num_bins: int = NUM_BINS) -> pd.DataFrame:
     """The whole run cut into ``num_bins`` bins of equal width; columns are ``TIMELINE_COLUMNS``.
 
     Times are seconds from the first arrival; every other column is a time-weighted mean in its bin, cache parts as
-    shares of the capacity. A run in which nothing took time gives no rows.
+    shares of the capacity (all 0 without a cache). A run in which nothing took time gives no rows.
     """
     spans = SpanIntegral(records.spans.columns())
     if not len(spans.columns["begin_ns"]):
@@ -101,7 +101,7 @@ def timeline(records: Records, num_bins: int = NUM_BINS) -> pd.DataFrame:
         spans.column_means(edges_ns, "num_running"),
         spans.column_means(edges_ns, "num_waiting"),
         *kv,
-        np.maximum(0.0, 1.0 - np.sum(kv, axis=0)),
+        np.maximum(0.0, float(records.capacity_tokens > 0) - np.sum(kv, axis=0)),
         spans.rates(edges_ns, "num_emitted_tokens"),
         spans.busy_shares(edges_ns),
     )

@@ -8,8 +8,10 @@ import pytest
 
 from simserve.errors import ScenarioError
 from simserve.model_spec import load_model_spec
+from simserve.report.content import page_content
 from simserve.scenario import NoCacheConfig, parse_scenario, scenario_schema
 from simserve.simulate import simulate
+from simserve.timeline import timeline
 
 PROMPT, ANSWER = 512, 256
 
@@ -140,6 +142,20 @@ def test_static_padding_is_counted_as_work() -> None:
     assert summary["computed_tokens"] + summary["padding_tokens"] == pushed
     assert summary["prompt_padding_share"] == pytest.approx(summary["padding_tokens"] / pushed)
     assert summary["model_macs"] == 2 * macs_by_hand(4, 9, cached=False)
+
+
+def test_a_page_draws_the_cache_of_those_who_have_one() -> None:
+    """Beside a variant with a cache only that one's is drawn; where nobody has one the section is left out. Over time
+    all of its shares are 0, the free one too."""
+    paged = {"engine": {"kv_cache": {"allocator": "paged", "num_blocks": 100}}}
+    both = simulate(parse_scenario(scenario(variants={"cached": paged, "none": {}})))
+    figures = {section.id: section.figures for section in page_content(both, {}).sections}
+    assert [figure.title for figure in figures["cache"]] == ["Where the cache went", "cached"]
+    alone = simulate(parse_scenario(scenario()))
+    assert "cache" not in {section.id for section in page_content(alone, {}).sections}
+    over_time = timeline(both.variants["none"].records)
+    assert over_time["busy_share"].max() > 0
+    assert not over_time.filter(like="kv_").to_numpy().any()
 
 
 def test_it_runs_on_a_measured_profile_and_says_how() -> None:

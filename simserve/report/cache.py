@@ -65,7 +65,9 @@ def cache_figures(
     timelines: Mapping[str, pd.DataFrame],
     summaries: Mapping[str, Mapping[str, Any]],
 ) -> list[Figure]:
-    """The comparison of mean shares, then cache usage over time of each variant that took time."""
+    """The comparison of mean shares, then cache usage over time of each variant that took time; of those that have a
+    cache."""
+    styles = [style for style in styles if dig(summaries[style.name], "kv_cache.capacity_tokens") != 0]
     ran = [style for style in styles if len(timelines[style.name])][:MAX_VARIANTS]
     if not ran:
         return []
