@@ -46,11 +46,12 @@ def test_other_weights_are_refused_with_the_command_that_would_measure_them(
     recorded: str | None, dtype: str, asked: str, got: str
 ) -> None:
     """One sentence: place, rule, what was measured, and both remedies. Times are never scaled."""
+    option = "--dtype" if asked in ("fp32", "fp16", "bf16") else "--weights"
     with pytest.raises(ProfileError) as caught:
         require_weights(kept(weight_scheme=recorded, dtype=dtype), parse_scheme(asked), "here.json")
     assert str(caught.value) == (
         f"here.json: weights: must be measured with weights in {asked} (got {got}); "
-        f"run `simserve calibrate --model tiny --weights {asked}`, or take a roofline"
+        f"run `simserve calibrate --model tiny {option} {asked}`, or take a roofline"
     )
 
 

@@ -6,6 +6,8 @@ from simserve.errors import FootprintError, ProfileError
 from simserve.memory.schemes import WeightScheme, parse_scheme
 from simserve.step_time.profile_schema import Profile
 
+_DTYPES = ("fp32", "fp16", "bf16")  # not quantized: the whole model in that type
+
 
 def measured_scheme(profile: Profile) -> WeightScheme | None:
     """How the weights were kept while the steps were timed: as the provenance says, else in its ``dtype``. None where
@@ -23,7 +25,8 @@ def require_weights(profile: Profile, wanted: WeightScheme, where: str) -> None:
     if measured_scheme(profile) == wanted:
         return
     made = profile.provenance
+    option = "--dtype" if wanted.name in _DTYPES else "--weights"
     raise ProfileError(
         f"{where}: weights: must be measured with weights in {wanted.name} (got {made.weight_scheme or made.dtype}); "
-        f"run `simserve calibrate --model {made.model} --weights {wanted.name}`, or take a roofline"
+        f"run `simserve calibrate --model {made.model} {option} {wanted.name}`, or take a roofline"
     )
