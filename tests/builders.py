@@ -24,8 +24,10 @@ from simserve.scheduling import (
     StaticScheduler,
     TransformersScheduler,
 )
+from simserve.speculation.acceptance import Acceptance
 from simserve.step_time.stretch import NS_PER_S, StepTime
 from tests.reference_types import Settings
+from tests.speculation_builders import speculating
 from tests.step_times import ConstantStepTime
 from tests.strategies import table_of
 
@@ -65,6 +67,8 @@ def build_scheduler(s: Settings, allocator: Allocator | None = None) -> Schedule
     """The policy that the settings name, over its cache."""
     limits = Limits(s.max_num_seqs, s.max_num_batched_tokens, s.max_model_len)
     max_wait_ns = None if s.max_wait_s is None else round(NS_PER_S * s.max_wait_s)
+    if s.speculation is not None:
+        return speculating(s, Acceptance(*s.speculation))
     if s.allocator == "none":
         no_cache = NoCachePool(limits, s.queue_order)
         return (

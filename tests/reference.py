@@ -15,11 +15,13 @@ from tests.reference_blocks import BlockList
 from tests.reference_cache import CellRow, NoRow
 from tests.reference_clients import Ask, ReferenceClients
 from tests.reference_slots import SlotRows
-from tests.reference_types import NEVER, Plan, Seq, Settings, Step, StepEnd
+from tests.reference_types import NEVER, Plan, Seq, Settings, Step, StepEnd, Work
 
 
 class Reference:
     """``Reference(table, settings, step_time, clients).run()``; then read ``asks``, ``seqs`` and ``steps``."""
+
+    decode_tokens = 1  # of a sequence in a step
 
     def __init__(
         self, table: RequestTable, settings: Settings, step_time: StepTime, clients: ClientPlan = OPEN_LOOP
@@ -171,11 +173,15 @@ class Reference:
         if plan is None:
             return
         for seq, work in zip(plan.seqs, plan.works, strict=True):
-            seq.computed += work.num_new
-            if seq.uncomputed == 0:
-                self.emit(seq)
-        self.note_the_end()
+            self.carry_out(seq, work)
+        self.end_step()
         self.deliver()
+
+    def carry_out(self, seq: Seq, work: Work) -> None:
+        """What one sequence has from the step."""
+        seq.computed += work.num_new
+        if seq.uncomputed == 0:
+            self.emit(seq)
 
     def emit(self, seq: Seq) -> None:
         """A token is out."""
@@ -187,10 +193,13 @@ class Reference:
         if seq.is_done:
             self.slots.idles(seq.id, self.now)
 
-    def note_the_end(self) -> None:
-        """What stands at the end of a step, before anything is given back."""
-        emitted = sum(seq.token_ns[-1:] == [self.now] for seq in self.holders)
-        self.ends.append(StepEnd(self.filled_tokens, len(self.waiting), emitted))
+    def end_step(self) -> None:
+        """Note what stands at the end of a step, before anybody leaves."""
+        paged = self.s.allocator == "paged"
+        reserved = self.paged.reserved_tokens if paged else self.row.reserved_tokens
+        emitted = sum(seq.token_ns.count(self.now) for seq in self.holders)
+        cached = self.paged.cached_free if paged else 0
+        self.ends.append(StepEnd(self.filled_tokens, reserved, cached, len(self.waiting), emitted))
 
     def deliver(self) -> None:
         """Answers that are complete go to those who still want them."""
@@ -238,6 +247,10 @@ class Reference:
         else:
             self.row.place(seq.id, self.s.reservation(seq.request))
         return seq
+
+    def room(self, seq: Seq, num_new: int) -> int:
+        """Tokens for which a running sequence needs blocks before it computes so many."""
+        return seq.computed + num_new
 
     def make_room(self, needs: list[tuple[Seq, int]]) -> tuple[list[Seq], int]:
         """Preempts the last admitted until the rest have blocks for what they need: (victims, bytes moved)."""
@@ -296,16 +309,17 @@ class Reference:
                 admitted.append(self.admit(head.known))
         prefills = [(seq, seq.uncomputed) for seq in admitted if seq.prefilling]
         if prefills:
-            return Plan.of(prefills, admitted, [], moved)
-        victims, out = self.make_room([(seq, seq.computed + 1) for seq in self.running])
-        return Plan.of([(seq, 1) for seq in self.running], admitted, victims, moved + out)
+            return Plan.of(prefills, admitted, [], moved, self.decode_tokens)
+        victims, out = self.make_room([(seq, self.room(seq, self.decode_tokens)) for seq in self.running])
+        work = [(seq, self.decode_tokens) for seq in self.running]
+        return Plan.of(work, admitted, victims, moved + out, self.decode_tokens)
 
     def chunked(self) -> Plan | None:
         budget, work = self.s.max_num_batched_tokens, []
         for seq in self.running:
-            work.append((seq, min(seq.uncomputed, budget)))
+            work.append((seq, min(seq.uncomputed, budget) if seq.prefilling else self.decode_tokens))
             budget -= work[-1][1]
-        victims, moved = self.make_room([(seq, seq.computed + new) for seq, new in work])
+        victims, moved = self.make_room([(seq, self.room(seq, new)) for seq, new in work])
         work = [(seq, new) for seq, new in work if seq in self.running]
         admitted: list[Seq] = []
         while not victims and self.waiting and budget > 0 and self.admissible(self.waiting[0]):
@@ -316,4 +330,4 @@ class Reference:
             admitted.append(seq)
             work.append((seq, new))
             budget -= new
-        return Plan.of(work, admitted, victims, moved)
+        return Plan.of(work, admitted, victims, moved, self.decode_tokens)

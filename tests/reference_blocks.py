@@ -137,9 +137,15 @@ class BlockList:
             self.taken.append(block.number)
             table.append(block)
         if self.prefix_caching:
-            for index in range(self.num_named.setdefault(seq.id, 0), num_tokens // self.block_size):
-                self.name(table[index], identity_of(seq.request, index, self.block_size))
-                self.num_named[seq.id] += 1
+            self.num_named.setdefault(seq.id, 0)
+            self.settle(seq, min(num_tokens, seq.known))  # and no drafts
+
+    def settle(self, seq: Seq, num_tokens: int) -> None:
+        """The full blocks of so many tokens get their identity."""
+        table = self.tables[seq.id]
+        for index in range(self.num_named[seq.id], num_tokens // self.block_size):
+            self.name(table[index], identity_of(seq.request, index, self.block_size))
+            self.num_named[seq.id] += 1
 
     def forget(self, block: Block) -> None:
         if block.identity is not None:
@@ -153,10 +159,23 @@ class BlockList:
         block.identity = identity
         self.found.append(block)
 
+    def shrink(self, seq: Seq, num_tokens: int) -> None:
+        """A sequence keeps what so many tokens fill; of the rest nothing is to be found again."""
+        if self.prefix_caching:
+            self.settle(seq, num_tokens)
+        table, num_kept = self.tables[seq.id], self.num_blocks(num_tokens)
+        self.tables[seq.id] = table[:num_kept]
+        self.give_back(table[num_kept:])
+
     def release(self, seq: Seq) -> int:
         """A sequence gives back all it holds; how many blocks that were."""
         table = self.tables.pop(seq.id)
         self.num_named.pop(seq.id, None)
+        self.give_back(table)
+        return len(table)
+
+    def give_back(self, table: list[Block]) -> None:
+        """The last one first."""
         nameless = []
         for block in reversed(table):
             block.num_holders -= 1
@@ -165,4 +184,3 @@ class BlockList:
             elif block.num_holders == 0:
                 self.queue.append(block)
         self.queue = nameless + self.queue
-        return len(table)

@@ -11,6 +11,17 @@ from simserve.request import Batch, Chunk, Request
 NEVER = -1
 
 
+class Speculation(NamedTuple):
+    """Drafts of a pass: how likely each is right where those before it were, and the seed of who is."""
+
+    acceptance: tuple[float, ...]
+    seed: int = 0
+
+    @property
+    def num_drafts(self) -> int:
+        return len(self.acceptance)
+
+
 @dataclass(frozen=True)
 class Settings:
     """What the engine is told, tokens and blocks; the names are those of a scenario's ``engine`` section."""
@@ -34,6 +45,7 @@ class Settings:
     nameless_first: bool = False  # of the free blocks those that nobody could hit are taken before all others
     reserve: Literal["max_model_len", "max_tokens", "oracle"] = "max_tokens"  # contiguous
     safety_margin: float = 0.15  # transformers: the share of free blocks below which no prefill joins others
+    speculation: Speculation | None = None
     max_queued_requests: int | None = None
     retry_after_ns: int = 0
 
@@ -69,6 +81,8 @@ class Settings:
                 return "cache"
         else:
             tokens = self.declared(r) if self.policy == "static" else r.num_total_tokens
+            if self.speculation is not None:  # the drafts of the last pass, as far as an answer may reach
+                tokens = min(tokens + self.speculation.num_drafts, self.declared(r))
             if math.ceil(tokens / self.block_size) + self.watermark_blocks > self.usable_blocks:
                 return "cache"
             if self.policy == "continuous":  # all but the last token may have to be recomputed in one step
@@ -92,6 +106,9 @@ class Seq:
     token_ns: list[int] = field(default_factory=list)
     num_preemptions: int = 0
     num_recomputed_tokens: int = 0
+    num_passes: int = 0
+    num_accepted_tokens: int = 0
+    num_rejected_tokens: int = 0  # computed in passes and rolled back
     lookups: list[tuple[int, int]] = field(default_factory=list)  # at each admission: tokens known, tokens hit
 
     @property
@@ -174,6 +191,8 @@ class StepEnd(NamedTuple):
     """What stands when a step ends, before anything that it finished is given back."""
 
     used_tokens: int
+    reserved_tokens: int
+    cached_free: int
     num_waiting: int
     num_emitted: int
 
@@ -188,7 +207,14 @@ class Plan(NamedTuple):
     preempted: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, work: list[tuple[Seq, int]], admitted: list[Seq], preempted: list[Seq], moved: int) -> Plan | None:
+    def of(
+        cls,
+        work: list[tuple[Seq, int]],
+        admitted: list[Seq],
+        preempted: list[Seq],
+        moved: int,
+        tokens_per_decode: int = 1,
+    ) -> Plan | None:
         """Who computes how many tokens of his own; nothing if nobody does."""
         if not work:
             return None
@@ -201,6 +227,7 @@ class Plan(NamedTuple):
             sum(decodes),
             transfer_bytes=moved,
             max_decode_context=max(decodes, default=0),
+            tokens_per_decode=tokens_per_decode,
         )
         changes = tuple(seq.id for seq in admitted), tuple(seq.id for seq in preempted)
         return cls(tuple(seq for seq, _ in work), works, batch, *changes)

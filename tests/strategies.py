@@ -17,7 +17,7 @@ from simserve.clients import OPEN_LOOP, STAYS, ClientPlan, RetryPolicy
 from simserve.request import RequestTable
 from simserve.step_time.stretch import NS_PER_S, StepTime
 from tests.prefixes import contents, fitting_block_sizes
-from tests.reference_types import Settings
+from tests.reference_types import Settings, Speculation
 from tests.step_times import AffineStepTime, ConstantStepTime, LongestStepTime, TableStepTime, TokenStepTime
 
 POLICIES = ("static", "continuous", "chunked", "transformers")
@@ -40,6 +40,8 @@ MS = 1_000_000
 def go_together(policy: str, /, **fixed: object) -> bool:
     """Whether a policy runs with these settings."""
     if fixed.get("allocator") == "none" and policy not in ("static", "continuous"):
+        return False
+    if fixed.get("speculation") and (policy not in ("continuous", "chunked") or fixed.get("allocator") == "none"):
         return False
     return all(fixed.get(name, value) == value for name, value in NEEDS.get(policy, {}).items())
 
@@ -118,6 +120,9 @@ def settings_for(draw: st.DrawFn, table: RequestTable, tight: bool = False, **fi
     policy = choose("policy", st.sampled_from([name for name in POLICIES if go_together(name, **fixed)]))
     assert go_together(policy, **fixed), f"{policy} does not run with {fixed}"
     fixed = {**NEEDS.get(policy, {}), **fixed}
+    speculation = fixed.get("speculation")
+    if speculation:
+        fixed["preemption"] = "recompute"
     longest = int((table.num_prompt_tokens + table.max_output_tokens).max())
     most = int((table.num_prompt_tokens + table.num_output_tokens).max())
     block_sizes = [1, 2, 3, 4, 8, 16]
@@ -138,7 +143,9 @@ def settings_for(draw: st.DrawFn, table: RequestTable, tight: bool = False, **fi
     allocator = choose("allocator", st.sampled_from(takes))
     chunks = policy in ("chunked", "transformers")
     least = 0 if chunks else most if tight else draw(st.sampled_from([most, most, most, 0]))  # whole prompts need room
-    budget = max(max_num_seqs, least) + draw(st.one_of(st.integers(0, 8), st.integers(0, 2 * longest)))
+    budget = max(max_num_seqs * (1 + speculation.num_drafts if speculation else 1), least) + draw(
+        st.one_of(st.integers(0, 8), st.integers(0, 2 * longest))
+    )
     space = draw(st.sampled_from([10**6, 2 * most, most, 0])) * 1024
     return Settings(
         policy=policy,
@@ -158,6 +165,7 @@ def settings_for(draw: st.DrawFn, table: RequestTable, tight: bool = False, **fi
         reserve=choose("reserve", st.sampled_from(["max_model_len", "max_tokens", "oracle"])),
         prefix_caching=choose("prefix_caching", st.just(False)),
         nameless_first=fixed.get("prefix_caching", False) and draw(st.booleans()),
+        speculation=speculation,
         safety_margin=draw(st.sampled_from([0.15, 0.0, 0.4, 1.0])) if policy == "transformers" else 0.15,
     )
 
@@ -174,6 +182,15 @@ def step_times() -> st.SearchStrategy[StepTime]:
         st.builds(LongestStepTime, st.floats(1e-4, 0.02), st.floats(1e-5, 1e-3)),
         seconds.map(lambda ys: TableStepTime(tuple((37 * i * i, y) for i, y in enumerate(ys)))),
     )
+
+
+@st.composite
+def speculations(draw: st.DrawFn) -> Speculation:
+    """One to five drafts: never, always or sometimes right, alike or falling along the pass."""
+    num_drafts = draw(st.integers(1, 5))
+    alike = st.sampled_from([0.8, 0.5, 0.0, 1.0]).map(lambda alpha: (alpha,) * num_drafts)
+    each = st.lists(st.floats(0, 1), min_size=num_drafts, max_size=num_drafts).map(tuple)
+    return Speculation(draw(st.one_of(alike, each)), draw(st.integers(0, 1000)))
 
 
 @st.composite

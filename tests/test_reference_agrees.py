@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from simserve.records import Records, RequestRecords, itl_bin
 from simserve.step_time.stretch import NS_PER_S
@@ -18,7 +19,7 @@ from tests.reference_clients import Ask
 from tests.reference_types import Settings, Step, StepEnd
 from tests.references import run_reference
 from tests.step_times import ConstantStepTime
-from tests.strategies import COMBINATIONS, MS, Case, client_cases, table_of
+from tests.strategies import COMBINATIONS, MS, Case, client_cases, speculations, table_of
 
 run_briefly = settings(max_examples=60, deadline=None)
 
@@ -78,7 +79,7 @@ def assert_requests_agree(records: Records, reference: Reference) -> None:
         assert {name: int(getattr(requests, name)[ask.id]) for name in expected} == expected, f"request {ask.id}"
         assert (ask.id in requests.reject_reason) == (ask.status == "rejected")
         assert requests.reject_reason.get(ask.id, "").startswith("429") == (ask.reason == "429")
-    computed = [0] * len(reference.asks)
+    computed = [-sum(seq.num_rejected_tokens for seq in ask.attempts) for ask in reference.asks]
     for work in (work for step in reference.steps for work in step.works):
         computed[work.seq_id] += work.num_new
     assert requests.num_computed_tokens.tolist() == computed
@@ -90,6 +91,9 @@ def assert_totals_agree(records: Records, reference: Reference) -> None:
     assert records.num_steps == len(reference.steps)
     assert records.num_computed_tokens == own
     assert records.num_padding_tokens == sum(step.batch.num_batched_tokens for step in reference.steps) - own
+    assert records.num_passes == sum(seq.num_passes for seq in reference.seqs)
+    assert records.num_accepted_tokens == sum(seq.num_accepted_tokens for seq in reference.seqs)
+    assert records.num_rejected_tokens == sum(seq.num_rejected_tokens for seq in reference.seqs)
     assert records.num_preemptions == sum(seq.num_preemptions for seq in reference.seqs)
     assert records.num_recomputed_tokens == sum(seq.num_recomputed_tokens for seq in reference.seqs)
     assert records.swapped_bytes == reference.swapped_bytes
@@ -119,20 +123,20 @@ def assert_spans_agree(records: Records, reference: Reference) -> None:
             first, last = mine[0][0], mine[-1][0]
             assert (span["begin_ns"], span["end_ns"]) == (first.begin_ns, last.end_ns)
             assert_shapes_agree(span, [step for step, _ in mine])
-            assert_memory_agrees(span, first, reference.s.allocator == "paged")
+            assert_memory_agrees(span, first, reference)
             assert span["kv_cached_free_begin"] == first.cached_free * reference.s.block_size
             assert span["num_emitted_tokens"] == sum(end.num_emitted for _, end in mine)
-            assert_ends_agree(span, *mine[-1], reference)
+            assert_ends_agree(span, mine[-1][1], reference.s)
     assert next(steps, None) is None
 
 
-def assert_ends_agree(span: dict[str, int], step: Step, end: StepEnd, reference: Reference) -> None:
+def assert_ends_agree(span: dict[str, int], end: StepEnd, s: Settings) -> None:
     """What the last step leaves: nothing is given back yet, and of what was held nothing is to be filled any more
     (paged), or what was reserved beyond what the step filled."""
     assert (span["kv_used_end"], span["num_waiting_end"]) == (end.used_tokens, end.num_waiting)
-    assert span["kv_used_end"] + span["kv_reserved_unused_end"] + span["kv_internal_end"] == step.reserved_tokens
-    assert reference.s.allocator == "contiguous" or span["kv_reserved_unused_end"] == 0
-    assert span["kv_cached_free_end"] == step.cached_free * reference.s.block_size
+    assert span["kv_used_end"] + span["kv_reserved_unused_end"] + span["kv_internal_end"] == end.reserved_tokens
+    assert s.allocator == "contiguous" or span["kv_reserved_unused_end"] == 0
+    assert span["kv_cached_free_end"] == end.cached_free * s.block_size
 
 
 def assert_slots_agree(records: Records, reference: Reference) -> None:
@@ -161,12 +165,16 @@ def assert_shapes_agree(span: dict[str, int], steps: list[Step]) -> None:
     assert span["num_finished_held"] == sum(step.num_seqs - len(step.works) for step in steps)
 
 
-def assert_memory_agrees(span: dict[str, int], step: Step, paged: bool) -> None:
+def assert_memory_agrees(span: dict[str, int], step: Step, reference: Reference) -> None:
     assert span["kv_used_begin"] == step.used_tokens
     held = span["kv_used_begin"] + span["kv_reserved_unused_begin"] + span["kv_internal_begin"]
     assert held == step.reserved_tokens
-    if paged:  # room is taken step by step: what is promised is what this step computes
-        assert span["kv_reserved_unused_begin"] == sum(work.num_new for work in step.works)
+    if (
+        reference.s.allocator == "paged"
+    ):  # what is promised is what this step computes, but drafts that no answer reaches
+        most = {ask.id: reference.s.declared(ask.request) for ask in reference.asks}
+        coming = sum(min(work.num_new, most[work.seq_id] - work.num_context) for work in step.works)
+        assert span["kv_reserved_unused_begin"] == coming
     assert span["kv_external"] == step.external_tokens
 
 
@@ -272,3 +280,21 @@ def test_the_64_real_requests():
     for policy, allocator in COMBINATIONS:
         s = Settings(policy, allocator, 8, 512, 320, num_blocks=80, block_size=16)
         check(Case(skewed64(), s, ConstantStepTime(0.0123)))
+
+
+@pytest.mark.parametrize("fast_forward", [True, False], ids=["fast-forward", "step-by-step"])
+@pytest.mark.parametrize("prefix_caching", [False, True], ids=["plain", "prefixes"])
+@pytest.mark.parametrize("tight", [False, True], ids=["roomy", "tight"])
+def test_with_speculation(tight, prefix_caching, fast_forward):
+    """Any drafts, policy, cache and clients, with preemptions and blocks that are given back: who keeps and gives back
+    how many tokens and blocks in every pass."""
+
+    @run_briefly
+    @given(st.data())
+    def agrees(data):
+        more = {"allocator": "paged"} if tight else {}
+        drafts = data.draw(speculations())
+        case = data.draw(client_cases(speculation=drafts, tight=tight, prefix_caching=prefix_caching, **more))
+        check(case, fast_forward)
+
+    agrees()
