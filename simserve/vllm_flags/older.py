@@ -27,12 +27,15 @@ OLDER: dict[str, bool] = {
 }
 """By name, whether it takes a value."""
 
+SPECULATION = (
+    "how often drafts are accepted stands in no command: write engine.speculation, and leave async_scheduling out"
+)
 WHY: dict[str, str] = {
     "swap-space": "vLLM's v1 engine never swaps; what it preempts is computed again, as here",
     "preemption-mode": "vLLM's v1 engine preempts by computing again, as here",
     "num-scheduler-steps": "multi-step scheduling went with the v0 engine",
     "scheduler-delay-factor": "went with the v0 engine",
     "rope-scaling": "it lengthens the model's context; give --max-model-len",
-    "speculative-model": "speculative decoding is not simulated",
-    "num-speculative-tokens": "speculative decoding is not simulated",
+    "speculative-model": SPECULATION,
+    "num-speculative-tokens": SPECULATION,
 }
