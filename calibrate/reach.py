@@ -34,7 +34,8 @@ def reach_points(reach: Reach, seed: int, *, one_row: bool, mixes: bool) -> list
     return points + [
         point
         for point in held_out
-        if (mixes or point.phase != "mixed") and (point.row <= _LONG_ROW or point.num_context_tokens < longest)
+        if (mixes or (point.phase != "mixed" and not point.context_spread))
+        and (point.row <= _LONG_ROW or point.num_context_tokens < longest)
     ]
 
 

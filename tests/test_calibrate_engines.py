@@ -177,7 +177,7 @@ def test_a_profile_of_engine_steps_end_to_end(tmp_path: Path) -> None:
     ("options", "words"),
     [
         ({"engine": "transformer"}, "engine: must be one that can be driven (got 'transformer'); did you mean"),
-        ({"engine": "nonsense"}, "use one of transformers, vllm"),
+        ({"engine": "nonsense"}, "use one of generate, transformers, vllm"),
         ({"engine_python": "python3"}, "engine_python: is for engines that run elsewhere"),
         ({"kv_cache": "dynamic"}, "kv_cache: an engine has its own (got dynamic)"),
         ({"engine": None, "engine_python": "python3"}, "engine_python: is for --engine vllm"),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from calibrate.engines.engine import Engine
+from calibrate.engines.generate_engine import GenerateEngine
 from calibrate.engines.transformers_engine import TransformersEngine
 from calibrate.engines.vllm_engine import VllmEngine, VllmOptions
 from calibrate.errors import CalibrationError
@@ -38,6 +39,12 @@ def make_engine(source: ModelSource, device: str, dtype: str, options: Calibrate
 
 def _transformers(source: ModelSource, device: str, dtype: str, options: CalibrateOptions) -> Engine:
     return TransformersEngine(build_model(source, device, dtype, options.attn, options.seed))
+
+
+def _generate(source: ModelSource, device: str, dtype: str, options: CalibrateOptions) -> Engine:
+    if device != "cpu":
+        raise CalibrationError(f"device: generate's steps are timed on a CPU (got {device}); use --device cpu")
+    return GenerateEngine(build_model(source, device, dtype, options.attn, options.seed))
 
 
 def _vllm(source: ModelSource, device: str, dtype: str, options: CalibrateOptions) -> Engine:
@@ -71,4 +78,4 @@ def _config(source: ModelSource) -> dict[str, Any]:
     return plain
 
 
-ENGINES: dict[str, Make] = {"transformers": _transformers, "vllm": _vllm}
+ENGINES: dict[str, Make] = {"generate": _generate, "transformers": _transformers, "vllm": _vllm}

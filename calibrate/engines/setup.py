@@ -35,16 +35,23 @@ def set_up_engine(source: ModelSource, device: str, dtype: str, options: Calibra
     require_fittable(grid)
     held_out = held_out_points(options.grid, make_axes(options.grid, on_gpu, limits), options.seed)
     grid += [point for point in held_out if point.phase != "no_cache"]
+    if not _mixes(options):
+        grid = [point for point in grid if point.phase != "mixed" and not point.context_spread]
     return start_engine(source, device, dtype, options, grid)
 
 
 def _within(options: CalibrateOptions) -> list[Point]:
     """The points of ``options.reach``, for the engine that is asked for."""
     assert options.reach is not None
-    one_row, mixes = options.engine == "transformers", options.engine != "generate"
-    points = reach_points(options.reach, options.seed, one_row=one_row, mixes=mixes)
+    one_row = options.engine == "transformers"
+    points = reach_points(options.reach, options.seed, one_row=one_row, mixes=_mixes(options))
     require_fittable(points)
     return points
+
+
+def _mixes(options: CalibrateOptions) -> bool:
+    """Whether the engine's steps can hold sequences that differ; ``generate`` pads them to be alike."""
+    return options.engine != "generate"
 
 
 def start_engine(source: ModelSource, device: str, dtype: str, options: CalibrateOptions, grid: list[Point]) -> Setup:

@@ -41,7 +41,7 @@ class StaticReplay:
         """All steps of one group. What ``generate`` does after its last token is part of the last step."""
         size = self.settings.max_num_seqs
         group, self._waiting = self._waiting[:size], self._waiting[size:]
-        moments = _Moments()
+        moments = Moments()
         self._generate(group, moments)
         moments.close()
         steps = enumerate(moments.timings())
@@ -50,7 +50,7 @@ class StaticReplay:
     def stop(self) -> None:
         """Nothing is held between groups."""
 
-    def _generate(self, group: list[AskedRequest], moments: _Moments) -> None:
+    def _generate(self, group: list[AskedRequest], moments: Moments) -> None:
         width = max(len(asked.prompt) for asked in group)
         tokens = torch.zeros(len(group), width, dtype=torch.long)
         mask = torch.zeros_like(tokens)
@@ -58,22 +58,34 @@ class StaticReplay:
             tokens[row, width - len(asked.prompt) :] = torch.tensor(asked.prompt)
             mask[row, width - len(asked.prompt) :] = 1
         longest = max(asked.num_output_tokens for asked in group)
-        device = self._model.device
-        with torch.inference_mode():
-            self._model.generate(
-                input_ids=tokens.to(device),
-                attention_mask=mask.to(device),
-                max_new_tokens=longest,
-                min_new_tokens=longest,
-                do_sample=False,
-                eos_token_id=None,
-                pad_token_id=0,
-                use_cache=True,
-                stopping_criteria=_AUTO.StoppingCriteriaList([moments]),
-            )
+        generate(self._model, tokens, mask, longest, moments)
 
 
-class _Moments(transformers.StoppingCriteria):
+def generate(
+    model: Any,  # noqa: ANN401 - a torch module
+    tokens: torch.Tensor,
+    mask: torch.Tensor,
+    num_tokens: int,
+    moments: Moments,
+    **cache: object,
+) -> None:
+    """``num_tokens`` more for every row of ``tokens``, greedily, whatever they are; ``moments`` is told of each."""
+    with torch.inference_mode():
+        model.generate(
+            input_ids=tokens.to(model.device),
+            attention_mask=mask.to(model.device),
+            max_new_tokens=num_tokens,
+            min_new_tokens=num_tokens,
+            do_sample=False,
+            eos_token_id=None,
+            pad_token_id=0,
+            use_cache=True,
+            stopping_criteria=_AUTO.StoppingCriteriaList([moments]),
+            **cache,
+        )
+
+
+class Moments(transformers.StoppingCriteria):
     """Called after every token: both clocks at each, from the moment of making; ends nothing."""
 
     def __init__(self) -> None:
