@@ -51,6 +51,6 @@ $(VENV)/.base: $(SETUP_FILES) | $(BIN)/python
 	@touch $@
 
 $(VENV)/.all: $(SETUP_FILES) | $(BIN)/python
-	@echo "installing simserve with its extras calibrate, cluster, search and test (torch is large: a minute or two)"
-	@$(PIP) -e '.[calibrate,cluster,search,test]'
+	@echo "installing simserve with its extras calibrate, cluster, search, test and text (torch is large: a minute or two)"
+	@$(PIP) -e '.[calibrate,cluster,search,test,text]'
 	@touch $@ $(VENV)/.base

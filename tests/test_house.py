@@ -80,7 +80,7 @@ MAY_IMPORT = {
     },
     "__main__": {"cli"},
 }
-PINNED_EXTRAS = ("calibrate", "cluster", "search", "test")  # those that `make test` installs
+PINNED_EXTRAS = ("calibrate", "cluster", "search", "test", "text")  # those that `make test` installs
 ONLY_IN = {"simpy": {"engine", "simulate"}, "altair": {"report"}, "vl_convert": {"report"}, "jinja2": {"report"}}
 
 
