@@ -18,7 +18,7 @@ every_rule = pytest.mark.parametrize("rule", RULES.values(), ids=RULES.keys())
 def outcomes_of_reference(rule: Rule) -> tuple[list[Outcome], Reference]:
     case = rule.case
     reference = run_reference(case)
-    computed = [0] * len(reference.asks)
+    computed = [-sum(seq.num_rejected_tokens for seq in ask.attempts) for ask in reference.asks]
     for work in (work for step in reference.steps for work in step.works):
         computed[work.seq_id] += work.num_new
     found = []

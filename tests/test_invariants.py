@@ -31,7 +31,7 @@ from simserve.request import Request, RequestTable, Sequence
 from tests.builders import build_scheduler, run_engine
 from tests.reference_types import Settings
 from tests.step_times import ConstantStepTime
-from tests.strategies import MS, Case, client_cases, durations, table_of
+from tests.strategies import MS, Case, client_cases, durations, speculations, table_of
 from tests.watched import WatchedScheduler
 
 run_briefly = settings(max_examples=100, deadline=None)
@@ -39,8 +39,13 @@ ENDED = (FINISHED, REJECTED, CANCELLED, TIMED_OUT)
 
 
 def every_case(**fixed: object) -> st.SearchStrategy[Case]:
-    """Runs of every kind, as many with prompts that begin alike and a cache that makes use of it."""
-    return st.one_of(client_cases(**fixed), client_cases(prefix_caching=True, **fixed))
+    """Runs of every kind, as many with prompts that begin alike and a cache that makes use of it, and as many that
+    speculate, over either."""
+    kinds = client_cases(**fixed), client_cases(prefix_caching=True, **fixed)
+    speculating = st.tuples(speculations(), st.booleans()).flatmap(
+        lambda drawn: client_cases(speculation=drawn[0], prefix_caching=drawn[1], **fixed)
+    )
+    return st.one_of(*kinds, speculating)
 
 
 def run(case: Case, **more) -> Records:
@@ -123,7 +128,9 @@ def test_nothing_happens_before_its_cause(case):
         assert (before != NEVER)[done].all()
     assert (r.arrival_ns + r.away_ns <= r.first_scheduled_ns)[done].all()
     assert (r.first_scheduled_ns < r.first_token_ns)[done].all()
-    assert ((r.last_token_ns - r.first_token_ns) >= case.table.num_output_tokens - 1)[done].all()  # a step takes time
+    drafts = case.settings.speculation
+    num_steps = np.ceil((case.table.num_output_tokens - 1) / (1 + drafts.num_drafts if drafts else 1))
+    assert (r.last_token_ns - r.first_token_ns >= num_steps)[done].all()  # a step takes time
     spans = records.spans.columns()
     assert (spans["begin_ns"] <= spans["end_ns"]).all()
     assert (spans["end_ns"][:-1] == spans["begin_ns"][1:]).all()
@@ -163,7 +170,7 @@ def test_the_engine_idles_only_when_the_policy_says_so(case):
 def test_tokens_are_conserved(case):
     """INV-5: emitted is what the finished asked for and what the others had got, in all their attempts; computed is
     what each request had in the cache and what preemptions threw away, less what it found there: prompt + answer − 1 +
-    recomputed − hits for one that was answered at its first attempt."""
+    recomputed − hits for one that was answered at its first attempt; and the drafts that were rejected."""
     records = run(case)
     r, done = records.requests, records.requests.status == FINISHED
     asked = case.table.num_output_tokens
@@ -173,7 +180,7 @@ def test_tokens_are_conserved(case):
     assert not r.num_abandoned_tokens[r.num_attempts == 1].any()
     emitted = int((r.num_emitted_tokens + r.num_abandoned_tokens).sum())
     assert records.spans.columns()["num_emitted_tokens"].sum() == emitted
-    assert records.num_computed_tokens == r.num_computed_tokens.sum()
+    assert records.num_computed_tokens == r.num_computed_tokens.sum() + records.num_rejected_tokens
     once = done & (r.num_attempts == 1)
     needed = case.table.num_prompt_tokens + asked - 1 + r.num_recomputed_tokens - r.num_prefix_hit_tokens
     assert (r.num_computed_tokens[once] == needed[once]).all()
