@@ -45,7 +45,7 @@ def show_agreement(document: DraftAgreement, console: Console) -> None:
 
 
 def _table(*names: str) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for name in names:
         table.add_column(name, justify="right", no_wrap=True)
     return table
@@ -60,7 +60,7 @@ def _errors(document: Quantization) -> Table:
 
 
 def _qualities(document: Quantization, full: Quality) -> Table:
-    table = _table("weights", "perplexity", f"over {document.dtype}", "equal tokens", "answers")
+    table = _table("weights", "perplexity", f"over {document.dtype}", "equal tokens, %", "answers")
     table.add_row(document.dtype, f"{full.perplexity.value:,.2f}", "", "", "")
     for row in document.rows:
         if row.quality is not None:
@@ -73,7 +73,7 @@ def _quality(quality: Quality) -> tuple[str, str, str, str]:
     return (
         f"{quality.perplexity.value:,.2f}",
         f"{_number(ratio.value)} ({_range(ratio)}){'*' if quality.differs else ' '}",
-        f"{equal.value:.1%} ({100 * equal.low:.1f}–{100 * equal.high:.1f})",
+        f"{100 * equal.value:.1f} ({100 * equal.low:.1f}–{100 * equal.high:.1f})",
         f"{quality.num_equal_answers}/{quality.num_answers}",
     )
 
