@@ -51,6 +51,6 @@ $(VENV)/.base: $(SETUP_FILES) | $(BIN)/python
 	@touch $@
 
 $(VENV)/.all: $(SETUP_FILES) | $(BIN)/python
-	@echo "installing simserve with its extras calibrate, cluster, search, test and text (torch is large: a minute or two)"
-	@$(PIP) -e '.[calibrate,cluster,search,test,text]'
+	@echo "installing simserve with its extras calibrate, cluster, fast, search, test and text (torch is large: a minute or two)"
+	@$(PIP) -e '.[calibrate,cluster,fast,search,test,text]'
 	@touch $@ $(VENV)/.base

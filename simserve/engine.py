@@ -31,8 +31,9 @@ Finish = tuple[int, int, int, int, int, Sequence]
 class EngineOptions:
     """How to run, apart from what is simulated: step by step or fast-forward (same records), the bandwidth at which
     preempted sequences are swapped, whom to tell how many requests have ended; whether a step is decided while the one
-    before it runs; how many may wait before arrivals are answered 429 with what Retry-After; and when to stop early,
-    given the time and how many arrived and finished."""
+    before it runs; how many may wait before arrivals are answered 429 with what Retry-After; when to stop early, given
+    the time and how many arrived and finished; and from how many requests on the compiled engine (``compiled``) takes
+    the runs that it can (same records)."""
 
     fast_forward: bool = True
     swap_bytes_per_s: float = math.inf
@@ -41,6 +42,7 @@ class EngineOptions:
     max_queued_requests: int | None = None
     retry_after_ns: int = 0
     stop_when: Callable[[int, int, int], bool] | None = None
+    compiled_from: int = 20_000  # fewer take less time than loading numba
 
 
 class Engine:

@@ -12,6 +12,7 @@ import simpy
 from simserve.assemble import Parts, assemble
 from simserve.clients import OPEN_LOOP, ClientPlan
 from simserve.clients.clients import Clients
+from simserve.compiled.run import run_if_plain
 from simserve.engine import Engine, EngineOptions
 from simserve.errors import ScenarioError
 from simserve.metrics import summarize
@@ -159,6 +160,11 @@ def run_engine(
     clients: ClientPlan = OPEN_LOOP,
 ) -> Records:
     """One engine over one workload, from its first arrival until nothing is left to do."""
+    options = options or EngineOptions()
+    if clients is OPEN_LOOP and len(table) >= options.compiled_from:
+        records = run_if_plain(table, scheduler, step_time, options)
+        if records is not None:
+            return records
     pool = scheduler.pool
     records = Records(RequestRecords(table))
     if clients.concurrency is not None:
@@ -166,7 +172,7 @@ def run_engine(
     records.capacity_tokens, records.max_num_seqs = pool.allocator.capacity_tokens, pool.limits.max_num_seqs
     env = simpy.Environment()
     recorder = DraftingRecorder(records, pool) if isinstance(pool, DraftingPool) else Recorder(records, pool)
-    engine = Engine(Clients(table, clients), scheduler, step_time, recorder, options or EngineOptions())
+    engine = Engine(Clients(table, clients), scheduler, step_time, recorder, options)
     env.process(engine.run(env))
     env.run()
     records.num_prefix_evictions = pool.allocator.num_evictions

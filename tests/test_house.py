@@ -41,9 +41,10 @@ MAY_IMPORT = {
     "timeline": {*RECORDS, "distributions"},
     "metrics": {*RECORDS, "distributions", "model_spec", "timeline"},
     "simulated_model": {"memory", "model_spec", "scenario", "step_time"},
+    "compiled": {*CORE, "engine", "records"},
     "assemble": {*CORE, "scenario", "simulated_model", "speculation"},
     "simulate": {
-        *{*CORE, "clients", "assemble", "engine", "metrics", "recorder", "records", "scenario"},
+        *{*CORE, "clients", "assemble", "compiled", "engine", "metrics", "recorder", "records", "scenario"},
         "speculation",
         "simulated_model",
     },
@@ -80,7 +81,7 @@ MAY_IMPORT = {
     },
     "__main__": {"cli"},
 }
-PINNED_EXTRAS = ("calibrate", "cluster", "search", "test", "text")  # those that `make test` installs
+PINNED_EXTRAS = ("calibrate", "cluster", "search", "fast", "test", "text")  # those that `make test` installs
 ONLY_IN = {"simpy": {"engine", "simulate"}, "altair": {"report"}, "vl_convert": {"report"}, "jinja2": {"report"}}
 
 

@@ -57,6 +57,11 @@ class PagedAllocator:
         self._clock = 0
 
     @property
+    def swaps(self) -> bool:
+        """Whether preempted sequences may be moved out and back."""
+        return self._swap is not None
+
+    @property
     def num_free_blocks(self) -> int:
         """Blocks that nobody holds."""
         return len(self._free) + len(self._fresh)

@@ -20,7 +20,7 @@ class ChunkedScheduler:
 
     def __init__(self, pool: Pool, async_scheduling: bool = False) -> None:
         self.pool = pool
-        self._is_async = async_scheduling
+        self.is_async = async_scheduling
         self._unreported: tuple[list[Sequence], int] = [], 0  # preempted, and bytes moved, when nothing was left to run
         self._partial: Sequence | None = None  # the unfinished prefill
         self._standing: Batch | None = None  # the decision, while it may repeat
@@ -33,7 +33,7 @@ class ChunkedScheduler:
     def schedule(self, now_ns: int, more_coming: bool) -> Batch | WaitUntil | None:
         """The next step's decision."""
         pool = self.pool
-        if self._is_async:
+        if self.is_async:
             pool.release_held(everyone=False)
         victims, moved = self._make_room()
         self._queue_was_passed_over = bool(victims)
@@ -117,7 +117,7 @@ class ChunkedScheduler:
     def finish(self, seq: Sequence) -> list[Sequence]:
         """The sequence has its last token; returns those whose answers are now delivered: itself."""
         self._standing = None
-        if self._is_async:
+        if self.is_async:
             self.pool.hold(seq)
         else:
             self.pool.cohort.leave(seq)

@@ -20,7 +20,7 @@ class WaitingQueue:
     """
 
     def __init__(self, order: QueueOrder) -> None:
-        self._order = order
+        self.order = order
         self._heap: list[tuple[bool, int, int, int, Sequence]] = []  # may hold removed ones, but never in front
         self._by_id: dict[int, Sequence] = {}  # in the order in which they were pushed
 
@@ -68,6 +68,6 @@ class WaitingQueue:
             heapq.heappop(self._heap)
 
     def _key(self, request: Request) -> int:
-        if self._order == "priority":
+        if self.order == "priority":
             return request.priority
-        return request.num_output_tokens if self._order == "shortest_job_oracle" else 0
+        return request.num_output_tokens if self.order == "shortest_job_oracle" else 0

@@ -2,9 +2,10 @@
 
 Of the two halves of a step, products with weights and attention:
 
-- products with weights take ``hypot(FLOPs / (peak · efficiency), weight bytes / (bandwidth · efficiency))``. Near the
-  ridge a kernel is held up by both; the root of the sum of squares instead of the bare maximum brought the error on the
-  A100 tables from 6.8 % to 2.7 % and on the RTX 4090's from 10.1 % to 8.5 %, and changes nothing far from it;
+- products with weights take √(a² + b²), a = FLOPs / (peak · efficiency), b = weight bytes / (bandwidth · efficiency).
+  Near the ridge a kernel is held up by both; the root of the sum of squares instead of the bare maximum brought the
+  error on the A100 tables from 6.8 % to 2.7 % and on the RTX 4090's from 10.1 % to 8.5 %, and changes nothing far from
+  it;
 - attention takes the maximum, separately for the prefill chunks together and for the decodes together, which keeps a
   repeated decision piecewise linear in the number of the step, hence exact as ramps.
 
@@ -71,6 +72,13 @@ class RooflineStepTime:
         self._step_s = hardware.overhead_s + reduce_s
         self.source = _source(model, hardware, tensor_parallel, dtype, scheme)
 
+    @property
+    def costs(self) -> tuple[float, ...]:
+        """All that ``ramp`` knows, for the compiled engine: seconds per token, per emitting row, of the weights, per
+        pair of a prefill, cached token read, pair of a decode, token over the link, and per step."""
+        per_token = self._token_s, self._row_s, self._weights_s, self._pair_s, self._cached_s, self._decode_pair_s
+        return *per_token, self._token_link_s, self._step_s
+
     def ramp(self, batch: Batch, step: int) -> Ramp:
         """Durations from step ``step`` of a stretch on: each decode's context grows by one per step, each chunk's by
         its own new tokens. Linear to the step where the chunks' attention changes its bound, for ever without one."""
@@ -101,7 +109,8 @@ class RooflineStepTime:
     def _fixed_s(self, num_tokens: int, num_rows: int) -> float:
         """What does not depend on context: products with weights, all-reduces, the constant."""
         compute_s = num_tokens * self._token_s + num_rows * self._row_s
-        return math.hypot(compute_s, self._weights_s) + num_tokens * self._token_link_s + self._step_s
+        products_s = math.sqrt(compute_s * compute_s + self._weights_s * self._weights_s)
+        return products_s + num_tokens * self._token_link_s + self._step_s
 
 
 def check_fits(
