@@ -41,9 +41,14 @@ def go_together(policy: str, /, **fixed: object) -> bool:
     """Whether a policy runs with these settings."""
     if fixed.get("allocator") == "none" and policy not in ("static", "continuous"):
         return False
-    if fixed.get("speculation") and (policy not in ("continuous", "chunked") or fixed.get("allocator") == "none"):
+    if fixed.get("speculation") and not may_speculate(policy, str(fixed.get("allocator"))):
         return False
     return all(fixed.get(name, value) == value for name, value in NEEDS.get(policy, {}).items())
+
+
+def may_speculate(policy: str, allocator: str) -> bool:
+    """Whether drafts can be verified there."""
+    return policy in ("continuous", "chunked") and allocator != "none"
 
 
 COMBINATIONS = tuple((p, a) for p, a in itertools.product(POLICIES, ALLOCATORS) if go_together(p, allocator=a))

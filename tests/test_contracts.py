@@ -24,9 +24,9 @@ from simserve.step_time.roofline import RooflineStepTime
 from simserve.step_time.stretch import UNBOUNDED, Stretch
 from tests import step_times
 from tests.builders import build_scheduler, run_engine, skewed64
-from tests.reference_types import Settings
+from tests.reference_types import Settings, Speculation
 from tests.step_times import ConstantStepTime
-from tests.strategies import ALLOCATORS, COMBINATIONS, MS, QUEUE_ORDERS, Case, cases, table_of
+from tests.strategies import ALLOCATORS, COMBINATIONS, MS, QUEUE_ORDERS, Case, cases, may_speculate, table_of
 from tests.watched import WatchedScheduler
 
 MODELS = {type(model).__name__: model for model in step_times.MODELS}
@@ -39,10 +39,16 @@ every_model = pytest.mark.parametrize("model", MODELS.values(), ids=MODELS.keys(
 run_briefly = settings(max_examples=40, deadline=None)
 
 
+# Those that speculate too, with three drafts of which each is right four times in five.
+DRAFTS = Speculation((0.8, 0.8, 0.8))
+MODES = tuple((p, a, drafts) for p, a in COMBINATIONS for drafts in (None, DRAFTS) if not drafts or may_speculate(p, a))
+every_mode = pytest.mark.parametrize(
+    ("policy", "allocator", "drafts"), MODES, ids=["-".join([p, a, "drafts"][: 2 + bool(d)]) for p, a, d in MODES]
+)
 # Policies whose queue's head blocks the rest: transformers' lets a short prompt overtake one that finds no block.
 IN_ORDER = tuple(
-    (policy, allocator, order)
-    for (policy, allocator), order in itertools.product(COMBINATIONS, QUEUE_ORDERS)
+    (policy, allocator, drafts, order)
+    for (policy, allocator, drafts), order in itertools.product(MODES, QUEUE_ORDERS)
     if policy != "transformers"
 )
 
@@ -66,13 +72,13 @@ def test_any_combination_serves_everyone_and_fast_forward_is_exact(policy, alloc
     assert (fast.num_steps, fast.num_computed_tokens) == (slow.num_steps, slow.num_computed_tokens)
 
 
-@every_combination
-def test_a_decision_is_one_object_while_it_stands(policy, allocator):
+@every_mode
+def test_a_decision_is_one_object_while_it_stands(policy, allocator, drafts):
     """``steady_steps`` is in [1, max_steps]; for so many steps ``schedule`` answers with the same object, unless a
     sequence finishes in between."""
 
     @run_briefly
-    @given(all_at_once(policy=policy, allocator=allocator))
+    @given(all_at_once(policy=policy, allocator=allocator, speculation=drafts))
     def holds(case):
         watched = WatchedScheduler(build_scheduler(case.settings))
         run_engine(case.table, case.settings, case.step_time, fast_forward=False, scheduler=watched)
@@ -92,12 +98,12 @@ def all_at_once(draw: st.DrawFn, **fixed: object) -> Case:
     return replace(case, table=replace(case.table, arrival_ns=np.zeros(len(case.table), np.int64)))
 
 
-@pytest.mark.parametrize(("policy", "allocator", "order"), IN_ORDER)
-def test_nobody_is_overtaken(policy, allocator, order):
+@pytest.mark.parametrize(("policy", "allocator", "drafts", "order"), IN_ORDER)
+def test_nobody_is_overtaken(policy, allocator, drafts, order):
     """When all are there, first schedules follow the queue order: the head blocks the rest."""
 
     @run_briefly
-    @given(all_at_once(policy=policy, allocator=allocator, queue_order=order))
+    @given(all_at_once(policy=policy, allocator=allocator, speculation=drafts, queue_order=order))
     def holds(case):
         records = run_engine(case.table, case.settings, case.step_time)
         keys = {"fcfs": 0 * case.table.priority, "priority": case.table.priority}
@@ -109,8 +115,8 @@ def test_nobody_is_overtaken(policy, allocator, order):
     holds()
 
 
-@every_combination
-def test_the_true_length_is_read_by_nobody_but_the_finish(policy, allocator):
+@every_mode
+def test_the_true_length_is_read_by_nobody_but_the_finish(policy, allocator, drafts):
     """Two workloads that differ only in true output lengths get the same decisions until the first of them ends."""
 
     @run_briefly
@@ -119,7 +125,7 @@ def test_the_true_length_is_read_by_nobody_but_the_finish(policy, allocator):
         shortest, n = data.draw(st.integers(1, 10)), len(prompts)
         lengths = st.lists(st.integers(shortest, 40), min_size=n, max_size=n)
         s = small_settings(policy, allocator, num_blocks=data.draw(st.integers(20, 40)), block_size=4, max_num_seqs=3)
-        s = replace(s, max_num_batched_tokens=80, max_model_len=75, reserve="max_tokens")
+        s = replace(s, max_num_batched_tokens=80, max_model_len=75, reserve="max_tokens", speculation=drafts)
         first_end, shapes = [], []
         for outputs in (data.draw(lengths), data.draw(lengths)):
             watched = WatchedScheduler(build_scheduler(s))
@@ -133,10 +139,10 @@ def test_the_true_length_is_read_by_nobody_but_the_finish(policy, allocator):
     holds()
 
 
-@every_combination
-def test_an_empty_queue_asks_for_nothing(policy, allocator):
+@every_mode
+def test_an_empty_queue_asks_for_nothing(policy, allocator, drafts):
     """With nobody there a policy schedules nothing, and asks not to be woken."""
-    scheduler = build_scheduler(small_settings(policy, allocator))
+    scheduler = build_scheduler(small_settings(policy, allocator, speculation=drafts))
     assert scheduler.schedule(0, more_coming=True) is None
     assert scheduler.schedule(5, more_coming=False) is None
 
@@ -150,11 +156,11 @@ def test_only_a_cache_that_can_preempt_does(allocator):
         assert (records.num_preemptions > 0) == may
 
 
-@every_combination
-def test_a_refusal_is_a_sentence(policy, allocator):
+@every_mode
+def test_a_refusal_is_a_sentence(policy, allocator, drafts):
     """What can never be served is refused at arrival with a reason that names the numbers."""
     table = table_of([0, 0, 0], [300, 5, 600], [30, 5, 1], [30, 5, 1])
-    records = run_engine(table, small_settings(policy, allocator, num_blocks=20))
+    records = run_engine(table, small_settings(policy, allocator, num_blocks=20, speculation=drafts))
     assert sorted(records.requests.reject_reason) == [0, 2]
     assert "330" in records.requests.reject_reason[0]
     assert (records.requests.end_ns[[0, 2]] == 0).all()

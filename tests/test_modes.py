@@ -17,7 +17,7 @@ from simserve.speculation.acceptance import uniform
 from tests.builders import run_engine
 from tests.reference_types import Speculation
 from tests.step_times import ConstantStepTime
-from tests.strategies import COMBINATIONS, Case, cases, client_cases, speculations
+from tests.strategies import COMBINATIONS, Case, cases, client_cases, may_speculate, speculations
 
 run_briefly = settings(max_examples=60, deadline=None)
 ROOMY = {"max_num_batched_tokens": 10**6, "max_model_len": 10**4, "num_blocks": 10**6, "block_size": 1, "watermark": 0}
@@ -114,10 +114,6 @@ def twice(draw: st.DrawFn, policy: str, allocator: str) -> tuple[Case, RequestTa
     case = draw(client_cases(policy=policy, allocator=allocator, tight=draw(st.booleans()), **drafts))
     clients = replace(case.clients, concurrency=None, think_ns=None, cancel_after_ns=None, retry=None, jitter=None)
     return replace(case, clients=clients), case.table
-
-
-def may_speculate(policy: str, allocator: str) -> bool:
-    return policy in ("continuous", "chunked") and allocator != "none"
 
 
 @pytest.mark.parametrize(("policy", "allocator"), [(p, a) for p, a in COMBINATIONS if p != "static"])

@@ -6,15 +6,21 @@ import itertools
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from simserve.clients import STAYS
 from simserve.step_time.stretch import NS_PER_S, Stretch
 from tests.reference import Reference
 from tests.references import run_reference
 from tests.step_times import MODELS
-from tests.strategies import Case, cases, client_cases
+from tests.strategies import Case, cases, client_cases, speculations
 
 run_briefly = settings(max_examples=150, deadline=None)
+
+
+def every_mode() -> st.SearchStrategy[Case]:
+    """Runs of every kind, as many that speculate."""
+    return st.one_of(client_cases(), speculations().flatmap(lambda drafts: client_cases(speculation=drafts)))
 
 
 def run(case: Case) -> Reference:
@@ -37,13 +43,14 @@ def test_every_request_ends_and_its_tokens_come_in_order(case):
 
 
 @run_briefly
-@given(client_cases())
+@given(every_mode())
 def test_tokens_computed_are_prompts_plus_answers_less_the_last_plus_recomputed(case):
-    """INV-5: what the steps pushed through is what is in the caches at the end and what preemptions threw away; for an
-    answer that is whole, prompt + output − 1."""
+    """INV-5: what the steps pushed through is what is in the caches at the end, what preemptions threw away and the
+    drafts that were rejected; for an answer that is whole, prompt + output − 1."""
     reference = run(case)
     computed = sum(work.num_new for step in reference.steps for work in step.works)
-    assert computed == sum(seq.computed + seq.num_recomputed_tokens for seq in reference.seqs)
+    thrown_away = sum(seq.num_recomputed_tokens + seq.num_rejected_tokens for seq in reference.seqs)
+    assert computed == sum(seq.computed for seq in reference.seqs) + thrown_away
     for seq in reference.seqs:
         if seq.is_done:
             assert seq.computed == seq.request.num_total_tokens - 1
@@ -69,7 +76,7 @@ def test_clients_keep_to_their_plan(case):
 
 
 @run_briefly
-@given(client_cases())
+@given(every_mode())
 def test_littles_law(case):
     """INV-8: at the begin of each step as many are waiting and running as have arrived, have not ended, and do not back
     off."""
@@ -96,7 +103,7 @@ def test_a_closed_loop_never_has_more_in_the_system_than_clients(case):
 
 
 @run_briefly
-@given(client_cases())
+@given(every_mode())
 def test_limits_hold_in_every_step_and_the_cache_is_empty_at_the_end(case):
     """INV-2, INV-6: rows and tokens under their limits, reserved under capacity, everything given back."""
     reference, s = run(case), case.settings
@@ -104,7 +111,7 @@ def test_limits_hold_in_every_step_and_the_cache_is_empty_at_the_end(case):
     capacity = 0 if s.allocator == "none" else capacity
     for step in reference.steps:
         assert 1 <= step.num_seqs <= s.max_num_seqs
-        assert step.num_prefill_tokens + step.num_decodes <= s.max_num_batched_tokens
+        assert step.batch.num_batched_tokens <= s.max_num_batched_tokens
         assert min(1, capacity) <= step.reserved_tokens <= capacity
     assert not reference.paged.tables
     assert reference.row.reserved_tokens == 0
@@ -125,7 +132,7 @@ def test_steps_follow_each_other_and_repeat_only_the_same_work(case):
 
 
 @run_briefly
-@given(client_cases())
+@given(every_mode())
 def test_each_step_takes_its_plain_duration(case):
     """The clock rule never drifts: a step lasts its model's plain seconds (plus its swaps) to 2 ns."""
     for step in run(case).steps:
