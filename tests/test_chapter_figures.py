@@ -81,8 +81,8 @@ def test_163_712_tokens_instead_of_768(folder):
     """``simserve run scenarios/chapters/no-cache.yaml``: NP + N(N − 1)/2 = 163,712 tokens through the model without a
     cache; 767 with one, 768 with the last, which is never computed; 213 times."""
     variants, _ = ran(folder, "chapters/no-cache")
-    without, with_cache = variants["no-cache"]["computed_tokens"], variants["with-cache"]["computed_tokens"]
-    assert (without, with_cache, with_cache + 1) == (163_712, 767, 768)
+    without, cached = variants["no-cache"]["computed_tokens"], variants["cache"]["computed_tokens"]
+    assert (without, cached, cached + 1) == (163_712, 767, 768)
     assert round(without / 768) == round(without / 767) == 213
 
 
@@ -94,13 +94,13 @@ def test_multiply_adds_grow_with_the_cube_without_a_cache_and_with_the_square_wi
     over = f"--over workload.output_tokens.fixed={','.join(map(str, lengths))}"
     document = swept(folder, "chapters/no-cache", over)
     macs = {name: [p["metrics"]["model_macs"]["value"] for p in document["points"] if p["variant"] == name]
-            for name in ("with-cache", "no-cache")}  # fmt: skip
-    assert np.diff(macs["with-cache"], 2).all() and not np.diff(macs["with-cache"], 3).any()
+            for name in ("cache", "no-cache")}  # fmt: skip
+    assert np.diff(macs["cache"], 2).all() and not np.diff(macs["cache"], 3).any()
     third = np.diff(macs["no-cache"], 3)
     assert set(third) == {2 * 24 * 14 * 64 * 32**3}
     tokens = {name: [p["metrics"]["computed_tokens"]["value"] for p in document["points"] if p["variant"] == name]
-              for name in ("with-cache", "no-cache")}  # fmt: skip
-    assert tokens["with-cache"] == [512 + n - 1 for n in lengths]
+              for name in ("cache", "no-cache")}  # fmt: skip
+    assert tokens["cache"] == [512 + n - 1 for n in lengths]
     assert tokens["no-cache"] == [512 * n + n * (n - 1) // 2 for n in lengths]
 
 

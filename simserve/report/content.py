@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from simserve.metrics import timeline
@@ -27,6 +27,7 @@ from simserve.speculation.formula import mean_tokens_per_pass
 
 if TYPE_CHECKING:
     from simserve.simulate import RunResult, VariantResult
+    from simserve.step_time.source import StepTimeSource
 
 MAX_REASONS = 20  # listed per variant
 MAX_IDS = 8  # named per reason
@@ -95,13 +96,24 @@ def _summaries(result: RunResult) -> dict[str, dict[str, Any]]:
 
 def _facts(result: RunResult) -> list[tuple[str, str]]:
     models = dict.fromkeys(variant.scenario.model for variant in result.variants.values())
-    steps = dict.fromkeys(source_sentence(variant.step_time.source) for variant in result.variants.values())
+    steps = _sources([variant.step_time.source for variant in result.variants.values()])
     return [
         ("model", ", ".join(models)),
         ("step times", "; ".join(steps)),
         ("workload", traffic_sentence(result.workload.table, result.workload.clients.concurrency)),
         ("seed", str(result.scenario.seed)),
     ]
+
+
+def _sources(sources: Sequence[StepTimeSource]) -> Iterator[str]:
+    """Where step times come from, once each; what was estimated in the same way for the same device, once for all."""
+    kinds: dict[tuple[object, ...], list[StepTimeSource]] = {}
+    for source in dict.fromkeys(sources):
+        estimated = (source.kind, source.device, source.holdout_mape)
+        kinds.setdefault((source.name,) if source.calibrated else estimated, []).append(source)
+    for alike in kinds.values():
+        first = alike[0]
+        yield source_sentence(first if len(alike) == 1 else replace(first, name=f"{len(alike)} {first.kind}s"))
 
 
 def _describe(variant: VariantResult) -> str:
@@ -111,7 +123,7 @@ def _describe(variant: VariantResult) -> str:
     reserve = getattr(cache, "reserve", None)
     allocator = str(getattr(cache, "allocator", "none"))
     kind = "no cache" if allocator == "none" else f"{allocator} cache"
-    words = [engine.policy, kind + (f" reserving {reserve}" if reserve else ""), f"{engine.max_num_seqs} slots"]
+    words = [engine.policy, kind + (f" reserving {reserve}" if reserve else ""), plural(engine.max_num_seqs, "slot")]
     if getattr(scenario, "weights", None):
         words.append(f"{scenario.weights} weights")
     if getattr(scenario, "attention", None):

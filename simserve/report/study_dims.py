@@ -27,7 +27,7 @@ def dim(measure: Measure, column: str, values: Iterable[float], log: bool | None
     else:
         domain = [0.0, 1.0 if measure.kind == "portion" and 0.5 < high <= 1 else 1.06 * high]
         ticks = linear_ticks(domain[1], 6)
-    form = "compact" if measure.kind == "whole" else measure.kind  # the page's own formats
+    form = "compact" if measure.kind in ("whole", "large") else measure.kind  # the page's own formats
     return {
         "field": column,
         "low": f"{column}l",

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from simserve.report.words import NBSP, NOTHING, count, dig, duration, number, share
+from simserve.report.words import NBSP, NOTHING, count, dig, duration, magnitude, number, share
 
-Kind = Literal["duration", "compact", "portion", "whole"]
+Kind = Literal["duration", "compact", "portion", "whole", "large"]
 Interval = Mapping[str, Any]
 STATISTICS = ("mean", "p50", "p90", "p95", "p99")
 FAMILIES = {"e2e_s": "E2E", "ttft_s": "TTFT", "tpot_s": "TPOT", "itl_s": "ITL", "queue_time_s": "queue time"}
@@ -25,7 +25,8 @@ class Measure:
 
     def text(self, value: float | None) -> str:
         """A number in words."""
-        return {"duration": duration, "compact": number, "portion": share, "whole": count}[self.kind](value)
+        texts = {"duration": duration, "compact": number, "portion": share, "whole": count, "large": magnitude}
+        return texts[self.kind](value)
 
 
 _NAMED = (
@@ -41,8 +42,8 @@ _NAMED = (
     Measure("busy_share", "time busy", "portion"),
     Measure("kv_used", "cache filled", "portion"),
     Measure("num_preemptions", "preemptions"),
-    Measure("computed_tokens", "tokens pushed through the model"),
-    Measure("model_macs", "multiply-adds, by formula"),
+    Measure("computed_tokens", "tokens pushed through the model", "whole"),
+    Measure("model_macs", "multiply-adds, by formula", "large"),
     Measure("tokens_per_pass", "tokens per pass of speculation"),
     Measure("acceptance_rate", "drafts accepted", "portion"),
     Measure("num_rejected", "rejected"),

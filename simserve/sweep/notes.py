@@ -32,9 +32,12 @@ def sweep_notes(
     extrapolated = [point for point in points if (point["metrics"]["extrapolated_step_share"]["value"] or 0) > 0.01]
     if extrapolated:
         notes.append(f"more than 1 % of the steps of {len(extrapolated)} points lie outside what was measured")
+    users: dict[str, list[str]] = {}
     for name, entry in plan.step_times.items():
         if not entry["calibrated"]:
-            notes.append(f"uncalibrated: the step times of {name} are {entry['name']}, estimated and not measured")
+            users.setdefault(str(entry["name"]), []).append(name)
+    for source, names in users.items():
+        notes.append(f"uncalibrated: the step times of {', '.join(names)} are {source}, estimated and not measured")
     return [*notes, *plan.notes]
 
 
