@@ -33,6 +33,29 @@ def test_each_variant_is_described_by_its_engine(content):
     assert content.descriptions["continuous-paged"] == "continuous, paged cache, 8 slots"
 
 
+def test_a_variant_is_described_by_what_its_switches_say():
+    """Weights, heads and drafts, and that there is no cache."""
+    run = run_of({"a": PAGED, "b": PAGED})
+    first, second = run.variants["a"].scenario, run.variants["b"].scenario
+    first.weights, second.attention = "int4", "mqa"
+    run.variants["b"].model.entry = lambda: {"num_kv_heads": 1}
+    first.engine.kv_cache.allocator = "none"
+    second.engine.max_num_seqs = 1
+    described = page_content(run, MANIFEST).descriptions
+    assert described["a"] == "continuous, no cache, 8 slots, int4 weights"
+    assert described["b"] == "continuous, paged cache, 1 slot, 1 KV head"
+
+
+def test_estimates_of_one_kind_are_named_once():
+    """Four rooflines of one device are four words; another device stands for itself."""
+    run = run_of({name: PAGED for name in "abcd"}, step_time=SourcedStepTime(ROOFLINE))
+    for name, variant in run.variants.items():
+        device = "another" if name == "d" else ROOFLINE.device
+        variant.step_time = SourcedStepTime(replace(ROOFLINE, name=f"roofline-{name}", device=device))
+    facts = dict(page_content(run, MANIFEST).facts)
+    assert facts["step times"] == "estimated by 3 rooflines for a large GPU; estimated by roofline-d for another"
+
+
 def test_sections_follow_the_reader_s_questions(content):
     """Latency, then what happened, then why, then what went in; nothing was rejected, so nothing says so."""
     assert [s.id for s in content.sections] == ["latency", "load", "cache", "slots", "step-times", "workload"]

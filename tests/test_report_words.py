@@ -12,6 +12,7 @@ from simserve.report.words import (
     duration,
     grouped,
     joined,
+    magnitude,
     number,
     plural,
     ratio,
@@ -99,3 +100,20 @@ def test_names_with_the_same_figure_are_named_together():
         grouped({str(i): f"{i} s" for i in range(5)}, limit=2)
         == "0 s with 0; 1 s with 1; the others stand in the table"
     )
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "–"),
+        (0, "0"),
+        (163_712, "163,712"),
+        (2.5e6, "2.50 million"),
+        (3.22e11, "322 billion"),
+        (6.09e13, "60.9 trillion"),
+        (4.0e20, "400 quintillion"),
+    ],
+)
+def test_large_numbers_have_names(value, text):
+    """Three digits and the word of their size, in thousands of millions."""
+    assert magnitude(value).replace("\u00a0", " ") == text

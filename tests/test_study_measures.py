@@ -121,6 +121,7 @@ def test_settings_are_named_by_their_last_word_where_it_is_clear():
     assert plain == "max_num_seqs\u00a08"
     twice = settings_text({"a.limit": 1, "b.limit": None}).replace("\u00a0", " ")
     assert twice == "a.limit 1, b.limit none"
+    assert settings_text({"workload.output_tokens.fixed": 64}).replace("\u00a0", " ") == "output_tokens.fixed 64"
     assert settings_text({}) == "settings of the scenario"
 
 
