@@ -10,16 +10,21 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from simserve.compiled.run import run_if_plain
+from simserve.engine import EngineOptions
+from simserve.model_spec import load_model_spec
 from simserve.records import Records, RequestRecords, itl_bin
+from simserve.step_time.hardware import load_hardware
+from simserve.step_time.roofline import RooflineStepTime
 from simserve.step_time.stretch import NS_PER_S
-from tests.builders import run_engine, skewed64
+from tests.builders import build_scheduler, run_engine, skewed64
 from tests.client_rules import RULES
 from tests.reference import Reference
 from tests.reference_clients import Ask
 from tests.reference_types import Settings, Step, StepEnd
 from tests.references import run_reference
 from tests.step_times import ConstantStepTime
-from tests.strategies import COMBINATIONS, MS, Case, client_cases, speculations, table_of
+from tests.strategies import COMBINATIONS, MS, Case, cases, client_cases, speculations, table_of
 
 run_briefly = settings(max_examples=60, deadline=None)
 
@@ -296,5 +301,24 @@ def test_with_speculation(tight, prefix_caching, fast_forward):
         drafts = data.draw(speculations())
         case = data.draw(client_cases(speculation=drafts, tight=tight, prefix_caching=prefix_caching, **more))
         check(case, fast_forward)
+
+    agrees()
+
+
+@pytest.mark.parametrize("tight", [False, True], ids=["roomy", "tight"])
+@pytest.mark.parametrize("policy", ["continuous", "chunked"])
+def test_the_compiled_engine_too(policy, tight):
+    """The plain case as machine code: the same as the slow engine, and not only as the one it stands in for."""
+    pytest.importorskip("numba", reason="numba is not installed: pip install 'simserve[fast]'")
+    step_time = RooflineStepTime(load_model_spec("25m"), load_hardware("laptop-cpu"))
+    plain = {"allocator": "paged", "preemption": "recompute", "queue_order": "fcfs"}
+
+    @run_briefly
+    @given(cases(policy=policy, tight=tight, **plain), st.sampled_from([1, 10, 1000]))
+    def agrees(case, faster):
+        table = replace(case.table, arrival_ns=case.table.arrival_ns // faster)
+        records = run_if_plain(table, build_scheduler(case.settings), step_time, EngineOptions())
+        assert records is not None
+        assert_all_agree(records, run_reference(Case(table, case.settings, step_time)))
 
     agrees()
