@@ -22,7 +22,7 @@ from calibrate.train.vocabulary import learn_vocabulary
 VOCABULARY = 1_024
 SHAPES = {
     "target": Shape(hidden_size=256, intermediate_size=512, num_layers=3, num_heads=4, num_kv_heads=2),
-    "draft": Shape(hidden_size=128, intermediate_size=384, num_layers=1, num_heads=2, num_kv_heads=1),
+    "draft": Shape(hidden_size=64, intermediate_size=128, num_layers=1, num_heads=2, num_kv_heads=1),
 }
 RATES = {"target": 2e-3, "draft": 4e-3}
 

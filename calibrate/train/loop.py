@@ -17,7 +17,7 @@ LARGEST_GRADIENT = 1.0
 
 @dataclass(frozen=True)
 class Shape:
-    """A decoder of the llama family. Every width is a multiple of 128, so that groups of 128 weights are whole."""
+    """A decoder of the llama family. Where widths are multiples of 128, groups of 128 weights are whole."""
 
     hidden_size: int
     intermediate_size: int
