@@ -384,3 +384,22 @@ def test_nothing_is_loaded_from_outside(html):
     """Outside the scripts there is no address with a scheme, no import, and no source."""
     bare = re.sub(r"<script.*?</script>", "", html, flags=re.S)
     assert not re.search(r"https?://|@import|\bsrc\s*=|url\((?!#)", bare)
+
+
+@pytest.mark.parametrize(
+    ("values", "is_line"), [([16, 64, 256, 1024], True), ([16, 64], False), (["a", "b", "c", "d"], False)]
+)
+def test_one_axis_of_numbers_is_drawn_along(values, is_line):
+    """Without a load: lines from four numbers on, each point at its value; fewer, or words, are dots with names."""
+    page = render_sweep_page(sweep_document(loads=[], others={"workload.output_tokens.fixed": values}), MANIFEST)
+    spec = dict(every_chart(page))["setting-output_tokens_per_s"]
+    marks = {layer["mark"]["type"] for layer in spec["layer"]}
+    assert ("line" in marks) is is_line
+    assert sorted({row["load"] for row in table_rows(page, "points")}) == (values if is_line else [0.0])
+    if is_line:
+        titles = {
+            layer["encoding"]["x"]["axis"]["title"] for layer in spec["layer"] if "axis" in layer["encoding"]["x"]
+        }
+        assert titles == {"output_tokens.fixed, logarithmic"}
+    for name, chart in every_chart(page):
+        check_chart(name, chart)

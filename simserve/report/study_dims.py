@@ -14,12 +14,13 @@ KEYS = ("field", "low", "high", "label", "title", "format", "scale", "domain", "
 
 
 def dim(measure: Measure, column: str, values: Iterable[float], log: bool | None = None) -> dict[str, Any]:
-    """An axis that holds ``values``: logarithmic if they span more than a factor of 30 and are durations, or as asked.
+    """An axis that holds ``values``: logarithmic if they span more than a factor of 30 and are durations or large
+    numbers, or as asked.
 
     ``column`` is the field of the value; its bounds stand in the fields with ``l`` and ``h`` behind."""
     found = [value for value in values if value > 0]
     if log is None:
-        log = measure.kind == "duration" and is_skewed(found)
+        log = measure.kind in ("duration", "large") and is_skewed(found)
     low, high = (min(found), max(found)) if found else (0.0, 1.0)
     if log and found:
         domain = [0.85 * low, 1.18 * high]

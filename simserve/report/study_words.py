@@ -35,12 +35,12 @@ def settings_text(settings: Mapping[str, Any], load_axis: str | None = None) -> 
     others = {key: value for key, value in settings.items() if key != load_axis}
     if not others:
         return ALL_EQUAL
-    last = [_last_words(key) for key in others]
+    last = [last_words(key) for key in others]
     named = {key: word if last.count(word) == 1 else key for key, word in zip(others, last, strict=True)}
     return ", ".join(f"{named[key]}{NBSP}{_value(value)}" for key, value in others.items())
 
 
-def _last_words(key: str) -> str:
+def last_words(key: str) -> str:
     """The last word of a key, and the one before where it is that of a distribution: ``output_tokens.fixed``."""
     words = key.split(".")
     return ".".join(words[-2:] if words[-1] in _OF_DISTRIBUTIONS else words[-1:])

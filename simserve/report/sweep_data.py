@@ -9,15 +9,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from simserve.report.aggregate import is_skewed
 from simserve.report.study_dims import Dim, dim
 from simserve.report.study_measures import FAMILIES, STATISTICS, Measure, interval_of, known
-from simserve.report.study_words import load_measure, settings_text
+from simserve.report.study_words import last_words, load_measure, settings_text
 from simserve.report.style import VariantStyle, variant_styles
 from simserve.report.words import dig, number, share
 
 Document = Mapping[str, Any]
 Point = Mapping[str, Any]
 MAX_POINTS = 1_800  # drawn and listed; all of them stand in points.parquet
+MIN_LINE = 4  # values of an axis, for lines along it
 PLAIN = (
     "output_tokens_per_s",
     "requests_per_s",
@@ -61,6 +63,15 @@ class SweepData:
         return None if key is None else load_measure(key)
 
     @cached_property
+    def line(self) -> Measure | None:
+        """Without a load: the only axis, where it has numbers enough to draw lines along it."""
+        axes = self.document["axes"]
+        if self.load is not None or len(axes) != 1 or len(axes[0]["values"]) < MIN_LINE:
+            return None
+        is_numeric = all(isinstance(v, int | float) and not isinstance(v, bool) for v in axes[0]["values"])
+        return Measure("load", last_words(axes[0]["key"])) if is_numeric else None
+
+    @cached_property
     def all_groups(self) -> list[str]:
         """The settings besides the load, in words, in the order of the points."""
         return list(dict.fromkeys(self.group_of(point) for point in self.document["points"]))
@@ -93,15 +104,26 @@ class SweepData:
     def dims(self) -> dict[str, Dim]:
         """An axis per measure, and one called ``load``."""
         found: dict[str, Dim] = {m.path: dim(m, f"c{i}", self._values(m.path)) for i, m in enumerate(self.measures)}
-        if self.load is None:
+        along = self.load or self.line
+        if along is None:
             return found
-        scale = {axis["key"]: axis["scale"] for axis in self.document["axes"]}.get(self.document["load_axis"])
-        loads = [self.load_of(point) for _, point in self.drawn]
-        return found | {"load": dim(self.load, "load", loads, log=scale == "log")}
+        axis = {axis["key"]: axis for axis in self.document["axes"]}[self._along]
+        loads = [self._place(point) for _, point in self.drawn]
+        log = axis["scale"] == "log" or (self.load is None and is_skewed(loads))
+        return found | {"load": dim(along, "load", loads, log=log)}
 
     def load_of(self, point: Point) -> float:
         """The offered load, or the number of clients; 0 where none was swept."""
         return float(point["settings"].get(self.document["load_axis"]) or 0.0)
+
+    @property
+    def _along(self) -> str | None:
+        """The key that charts run along."""
+        key = self.document["axes"][0]["key"] if self.line else self.document["load_axis"]
+        return None if key is None else str(key)
+
+    def _place(self, point: Point) -> float:
+        return float(point["settings"].get(self._along) or 0.0)
 
     def group_of(self, point: Point) -> str:
         """The settings of a point besides its load, in words."""
@@ -118,7 +140,7 @@ class SweepData:
                 "variant": point["variant"],
                 "s": place[self.group_of(point)],
                 "settings": self.group_of(point),
-                "load": self.load_of(point),
+                "load": self._place(point),
                 "g": not is_steady(point),
                 "p": bool(point["pareto"]),
                 "r": bool(point["report"]),

@@ -93,17 +93,21 @@ def _along(data: SweepData) -> Section:
 
 
 def _settings(data: SweepData) -> Section:
-    """Dots with their intervals, a line per setting."""
+    """Lines along the only axis where it has numbers enough, else dots with their intervals, a line per setting."""
     shown = data.groups[:MAX_LINES]
     figures = []
     points = [point for _, point in data.drawn]
     for family, measures in _families(data).items():
-        spec = dots_and_ranges(_axis(data, family), shown, data.styles, len(data.styles))
+        axis = _axis(data, family)
+        if data.line:
+            spec = against_load(data.dims["load"], axis, data.styles, None, len(points) > CROWDED * len(data.styles))
+        else:
+            spec = dots_and_ranges(axis, shown, data.styles, len(data.styles))
         table = _numbers(data, points, measures)
         figures.append(Figure(f"setting-{family}", _title(family), _spread(data, measures), spec, table))
-    left = len(data.groups) - len(shown)
+    left = 0 if data.line else len(data.groups) - len(shown)
     notes = (f"Charts show the first {MAX_LINES} settings; {left} more stand in the table.",) if left > 0 else ()
-    controls, intro = (_statistics(data),), _INTRO["settings"]
+    controls, intro = (_statistics(data),), _INTRO["line" if data.line else "settings"]
     return Section("settings", "Settings", intro, tuple(figures), None, "variants", notes, controls=controls)
 
 
@@ -239,5 +243,6 @@ _INTRO = {
     "run.",
     "settings": "One line per setting: the dot is the mean over replications, the bar its 95 % interval. Click on a "
     "dot for its run.",
+    "line": "The points over what was varied, with 95 % bands over replications. Click on a point for its run.",
     "pareto": "What to choose from: more throughput to the right, shorter answers below.",
 }
