@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from simserve.kv_cache import ContiguousAllocator, NoCache, PagedAllocator
 from simserve.request import Batch, Request, Sequence
 from tests.builders import build_scheduler
-from tests.reference_types import Settings
+from tests.reference_types import Settings, Speculation
 from tests.strategies import ALLOCATORS, NEEDS, POLICIES, QUEUE_ORDERS, go_together
 
 LONGEST = 12
@@ -27,6 +27,7 @@ class PolicyUnderDepartures(RuleBasedStateMachine):
     """``waiting`` and ``running`` are who should be there; ``rows`` of a static batch outlive their clients."""
 
     policy: str
+    drafts: Speculation | None = None
 
     @initialize(
         data=st.data(),
@@ -35,15 +36,16 @@ class PolicyUnderDepartures(RuleBasedStateMachine):
     )
     def build(self, data, shape, swap_space):
         takes = NEEDS.get(self.policy, {})
-        allocator = data.draw(
-            st.sampled_from([name for name in ALLOCATORS if go_together(self.policy, allocator=name)])
-        )
+        kinds = [kind for kind in ALLOCATORS if go_together(self.policy, allocator=kind, speculation=self.drafts)]
+        allocator = data.draw(st.sampled_from(kinds))
         order = takes.get("queue_order") or data.draw(st.sampled_from(QUEUE_ORDERS))
-        swap_space = 0 if "preemption" in takes else swap_space
+        swap_space = 0 if "preemption" in takes or self.drafts else swap_space
         max_num_seqs, more_budget, block_size, room = shape
         blocks = -(-2 * LONGEST // block_size) + room
         budget = more_budget + (max_num_seqs if self.policy in ("chunked", "transformers") else 2 * LONGEST)
         s = Settings(self.policy, allocator, max_num_seqs, budget, 2 * LONGEST, blocks, block_size, order)
+        if self.drafts is not None:
+            s = replace(s, speculation=self.drafts, max_num_batched_tokens=max(budget, 4 * max_num_seqs))
         s = replace(s, preemption="swap" if swap_space else "recompute", swap_space_bytes=swap_space)
         self.scheduler = build_scheduler(s)
         self.pool = self.scheduler.pool
@@ -73,7 +75,8 @@ class PolicyUnderDepartures(RuleBasedStateMachine):
             if not isinstance(decision, Batch):
                 return
             self.move(decision)
-            self.scheduler.finish_step(decision, 1)
+            for seq in self.scheduler.finish_step(decision, 1):  # the engine asks when each will be done
+                self.pool.cohort.steps_to_emit(seq, seq.request.num_output_tokens - seq.num_generated_tokens)
             for seq in [seq for seq in self.running if self.generated(seq) == seq.request.num_output_tokens]:
                 if seq.joined_clock >= 0:  # else it is done, and its static batch goes on
                     self.take_out(self.scheduler.finish(seq))
@@ -164,13 +167,11 @@ class PolicyUnderDepartures(RuleBasedStateMachine):
                 self.running.remove(seq)
 
     def generated(self, seq: Sequence) -> int:
-        return seq.num_generated_tokens + self.steps_since_joining(seq)
+        decodes = seq.joined_clock >= 0  # all it knows but the last is computed
+        return self.computed(seq) + 1 - seq.request.num_prompt_tokens if decodes else seq.num_generated_tokens
 
     def computed(self, seq: Sequence) -> int:
-        return seq.num_computed_tokens + self.steps_since_joining(seq)
-
-    def steps_since_joining(self, seq: Sequence) -> int:
-        return self.pool.cohort.clock - seq.joined_clock if seq.joined_clock >= 0 else 0
+        return self.pool.cohort.num_computed_tokens(seq) if seq.joined_clock >= 0 else seq.num_computed_tokens
 
     def held(self, seqs: list[Sequence]) -> dict[int, int]:
         """Blocks (contiguous: tokens) that each of these holds."""
@@ -184,8 +185,15 @@ class PolicyUnderDepartures(RuleBasedStateMachine):
         return {i: r[1] if r else 0 for i, r in ranges.items()}
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-def test_a_policy_holds_nothing_for_those_who_left(policy):
-    """INV-1, INV-2, INV-9 of each policy by itself, over either cache and every queue order."""
-    machine = type(f"{policy.title()}UnderDepartures", (PolicyUnderDepartures,), {"policy": policy})
+DRAFTS = Speculation((0.9, 0.6, 0.3))
+MODES = [
+    (policy, drafts) for policy in POLICIES for drafts in (None, DRAFTS) if go_together(policy, speculation=drafts)
+]
+
+
+@pytest.mark.parametrize(("policy", "drafts"), MODES, ids=[p + "-drafts" * bool(drafts) for p, drafts in MODES])
+def test_a_policy_holds_nothing_for_those_who_left(policy, drafts):
+    """INV-1, INV-2, INV-9 of each policy by itself, over every cache and queue order, with drafts and without."""
+    members = {"policy": policy, "drafts": drafts}
+    machine = type(f"{policy.title()}UnderDepartures", (PolicyUnderDepartures,), members)
     run_state_machine_as_test(machine, settings=settings(max_examples=200, stateful_step_count=30, deadline=None))
