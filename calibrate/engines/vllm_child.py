@@ -44,6 +44,9 @@ except Exception as problem:  # an ImportError, or whatever a broken installatio
     sys.exit(3)
 
 
+_LEAD = 2  # steps that a decode has been in before it is timed, its admission among them
+
+
 class DeclaredContext(KVConnectorBase_V1):  # type: ignore[misc]  # vLLM lives in another environment: Any to mypy
     """Says that as many tokens of a new prompt are cached as its request id declares (``s7c1024`` declares 1,024)."""
 
@@ -126,18 +129,24 @@ class Driver:
         }
 
     def prepare(self, sequences: list[list[int]]) -> None:
-        """Drop everything; a decode is a prompt whose last token is computed here, so that it enters the next step as
-        a running sequence; a prefill waits for the next step to be admitted."""
+        """Drop everything and lead up to the step as serving does: decodes were admitted and have decoded once, as
+        running sequences; a prefill waits to be admitted in the step, in the slot of one that has just ended."""
         live = list(self._engine.output_processor.request_states)
         self._engine.abort_request(live, internal=True)
         decodes = [context for new, context in sequences if new == 1 and context]
-        for context in decodes:
-            self._add(1, context - 1)
+        prefills = [(new, context) for new, context in sequences if new > 1 or not context]
         if decodes:
-            self._engine.step()
-        for new, context in sequences:
-            if new > 1 or not context:
-                self._add(new, context)
+            lead = min(_LEAD, *decodes)
+            for _ in prefills:
+                self._add(1, 0)
+            ending = list(self._engine.output_processor.request_states)
+            for context in decodes:
+                self._add(1, context - lead)
+            for _ in range(lead):
+                self._engine.step()
+            self._engine.abort_request(ending, internal=True)
+        for new, context in prefills:
+            self._add(new, context)
 
     def _add(self, new: int, context: int) -> None:
         self._count += 1
