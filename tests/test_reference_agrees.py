@@ -14,6 +14,7 @@ from simserve.compiled.run import run_if_plain
 from simserve.engine import EngineOptions
 from simserve.model_spec import load_model_spec
 from simserve.records import Records, RequestRecords, itl_bin
+from simserve.request import Batch
 from simserve.step_time.hardware import load_hardware
 from simserve.step_time.roofline import RooflineStepTime
 from simserve.step_time.stretch import NS_PER_S
@@ -99,6 +100,7 @@ def assert_totals_agree(records: Records, reference: Reference) -> None:
     assert records.num_passes == sum(seq.num_passes for seq in reference.seqs)
     assert records.num_accepted_tokens == sum(seq.num_accepted_tokens for seq in reference.seqs)
     assert records.num_rejected_tokens == sum(seq.num_rejected_tokens for seq in reference.seqs)
+    assert records.num_attention_pairs == sum(attention_pairs(step.batch) for step in reference.steps)
     assert records.num_preemptions == sum(seq.num_preemptions for seq in reference.seqs)
     assert records.num_recomputed_tokens == sum(seq.num_recomputed_tokens for seq in reference.seqs)
     assert records.swapped_bytes == reference.swapped_bytes
@@ -106,6 +108,15 @@ def assert_totals_agree(records: Records, reference: Reference) -> None:
     assert records.num_timed_out_attempts == sum(ask.num_timed_out for ask in reference.asks)
     assert_hits_agree(records, reference)
     assert (records.num_arrived, records.stopped_ns) == (len(reference.asks), -1)
+
+
+def attention_pairs(batch: Batch) -> int:
+    """Of one step, one token after the other: each attends to what its row has before it and to itself."""
+    new = batch.tokens_per_decode
+    pairs = new * batch.decode_context_tokens + batch.num_decodes * sum(range(1, new + 1))
+    return pairs + sum(
+        chunk.num_context_tokens + i for chunk in batch.chunks for i in range(1, chunk.num_new_tokens + 1)
+    )
 
 
 def assert_hits_agree(records: Records, reference: Reference) -> None:
