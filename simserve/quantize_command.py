@@ -80,7 +80,11 @@ def quantize(  # noqa: PLR0913, PLR0917 - one argument per option
             seed=seed,
             command=typed_command(),
         )
-        measure(options)
+        written = measure(options)
+
+        from simserve.report import report_on_quantization
+
+        typer.echo(f"wrote {report_on_quantization(written)}")
 
 
 def agreement(  # noqa: PLR0913, PLR0917 - one argument per option
@@ -122,7 +126,11 @@ def agreement(  # noqa: PLR0913, PLR0917 - one argument per option
             seed=seed,
             command=typed_command(),
         )
-        measure_agreement(options)
+        written = measure_agreement(options)
+
+        from simserve.report import report_on_agreement
+
+        typer.echo(f"wrote {report_on_agreement(written)}")
 
 
 @contextmanager

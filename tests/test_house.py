@@ -73,7 +73,7 @@ MAY_IMPORT = {
     "init_command": {"exit_codes", "vllm_flags"},
     "exit_codes": set(),
     "profile_command": {"exit_codes", "report", "step_time"},
-    "quantize_command": {"exit_codes"},
+    "quantize_command": {"exit_codes", "report"},
     **{f"{name}_command": {"exit_codes", "replay", name} for name in COMMANDS},
     "cli": {
         *{"report", "step_time", "exit_codes", "profile_command", "quantize_command", "run_command", "scenario"},

@@ -21,7 +21,9 @@ __all__ = [
     "render_report",
     "render_sweep",
     "render_validation",
+    "report_on_agreement",
     "report_on_profile",
+    "report_on_quantization",
 ]
 
 
@@ -124,3 +126,27 @@ def render_validation(
     from simserve.report.validate_page import write_validation_page
 
     write_validation_page(document, curves, manifest, path)
+
+
+def report_on_quantization(path: Path) -> Path:
+    """Write the page of what ``simserve quantize`` wrote to ``path``, beside it; returns where.
+
+    Raises:
+        ProfileError: the file is not whole.
+        OutputError: the page cannot be written.
+    """
+    from simserve.report.quality_page import report_on_quantization as write
+
+    return write(path)
+
+
+def report_on_agreement(path: Path) -> Path:
+    """Write the page of what ``simserve agreement`` wrote to ``path``, beside it; returns where.
+
+    Raises:
+        ProfileError: the file is not whole.
+        OutputError: the page cannot be written.
+    """
+    from simserve.report.quality_page import report_on_agreement as write
+
+    return write(path)
