@@ -10,6 +10,9 @@ from rich.table import Table as RichTable
 from simserve.errors import ProfileError
 from simserve.step_time.chapters_schema import SUFFIX as CHAPTERS
 from simserve.step_time.profile_schema import PROFILES_DIR, Profile, load_profile
+from simserve.step_time.quality_schema import AGREEMENT, QUANTIZATION
+
+_NO_PROFILES = (CHAPTERS, QUANTIZATION, AGREEMENT)  # what other commands leave in such folders
 
 
 def list_profiles(folder: Path | None, console: Console) -> None:
@@ -26,7 +29,7 @@ def list_profiles(folder: Path | None, console: Console) -> None:
             no_wrap=name not in ("model", "device"),
         )
     paths = sorted(PROFILES_DIR.glob("*.json")) + (sorted(folder.glob("*.json")) if folder else [])
-    for path in (path for path in paths if not path.name.endswith(CHAPTERS)):
+    for path in (path for path in paths if not path.name.endswith(_NO_PROFILES)):
         name = path.stem if path.parent == PROFILES_DIR else path.name
         try:
             out.add_row(name, *_cells(load_profile(path)))

@@ -14,7 +14,7 @@ from simserve.step_time.profile_schema import BatchCurve, HeldOut, HeldOutError,
 def show(profile: Profile, console: Console) -> None:
     """Print the step-time tables, the batch curve with its knee, the KV check and the held-out error."""
     made = profile.provenance
-    how = ", ".join(part for part in (made.model, made.dtype, made.attention) if part)
+    how = ", ".join(part for part in (made.model, made.precision, made.attention) if part)
     console.print(f"[bold]{profile.name}[/]: {how}, on {made.device_name}")
     console.print(_surface(profile.prefill, "Prefill, ms", "new tokens", per_token=True))
     console.print(_surface(profile.decode, "Decode step, ms", "batch size", per_token=False))

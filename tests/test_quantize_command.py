@@ -1,6 +1,7 @@
 """simserve quantize and agreement, and the training that gives them weights: on models of a second, from the command
 down."""
 
+import io
 import json
 import random
 import re
@@ -270,3 +271,30 @@ def test_the_command_prints_tables_and_ends_with_its_file(small, tmp_path):
         assert text in shown.output
     wrong = CliRunner().invoke(app, ["quantize", "tiny", "--weights", "nf5"])
     assert wrong.exit_code == 2 and "did you mean 'nf4'" in wrong.output
+
+
+def test_the_training_s_command_line(tmp_path):
+    """Help with examples; a text that is too short is one sentence and exit code 2; a moment's training ends with both
+    folders."""
+    from calibrate.train.__main__ import app as training
+
+    shown = CliRunner().invoke(training, ["--help"])
+    assert shown.exit_code == 0 and "simserve agreement" in shown.output
+    short = tmp_path / "short.txt"
+    short.write_text("too short", encoding="utf-8")
+    wrong = CliRunner().invoke(training, ["--text", str(short), "--out", str(tmp_path / "out")])
+    assert wrong.exit_code == 2 and "must have at least" in wrong.output and not (tmp_path / "out").exists()
+    book = write_book(tmp_path / "book.txt")
+    done = CliRunner().invoke(training, ["--text", str(book), "--out", str(tmp_path / "out"), "--steps", "1"])
+    assert done.exit_code == 0 and "per token, of" in done.output
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["draft", "held-out.txt", "target"]
+
+
+def test_other_files_of_a_folder_are_not_listed_as_profiles(tmp_path):
+    """What quantize leaves beside profiles is none that cannot be read."""
+    from calibrate.listing import list_profiles
+
+    quantize(QuantizeOptions("tiny", schemes=("int4:64",), out=tmp_path / "tiny.quantization.json"), quiet())
+    shown = io.StringIO()
+    list_profiles(tmp_path, Console(file=shown, width=200))
+    assert "25m-cpu-fp32" in shown.getvalue() and "quantization" not in shown.getvalue()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from calibrate.model import ModelSource, build_model
-from calibrate.quantize.greedy import answer, next_tokens
+from calibrate.quantize.greedy import answer, next_tokens, rows_at_once
 from calibrate.quantize.intervals import bootstrap, wilson, wilson_of_groups
 from calibrate.quantize.matrices import rounded
 from calibrate.quantize.quality import Probe, Reading, change, compare, read
@@ -121,6 +121,16 @@ def test_answers_are_generated_as_transformers_would(tiny):
     prompts = tokens(3, 8, 1)
     theirs = tiny.generate(prompts, max_new_tokens=6, min_new_tokens=6, do_sample=False, pad_token_id=0)
     assert torch.equal(answer(tiny, prompts, 6), theirs)
+
+
+def test_logits_of_a_large_vocabulary_are_computed_a_few_rows_at_a_time(tiny):
+    """151,936 × 128 × 3 numbers and no more; a small vocabulary is taken sixteen rows at a time, a long row alone."""
+
+    class Large:
+        class config:
+            vocab_size = 151_936
+
+    assert [rows_at_once(Large, 128), rows_at_once(Large, 10_000), rows_at_once(tiny, 128)] == [3, 1, 16]
 
 
 def test_a_ruined_model_is_shown_to_differ():

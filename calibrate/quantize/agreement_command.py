@@ -20,9 +20,7 @@ from calibrate.quantize.options import AgreementOptions
 from calibrate.quantize.show import show_agreement
 from calibrate.quantize.subject import Tokens, build, tokenize
 from simserve.step_time.profile_schema import content_digest
-from simserve.step_time.quality_schema import DraftAgreement
-
-SUFFIX = ".agreement.json"
+from simserve.step_time.quality_schema import AGREEMENT, DraftAgreement
 
 
 def measure_agreement(options: AgreementOptions, console: Console | None = None) -> Path:
@@ -31,7 +29,7 @@ def measure_agreement(options: AgreementOptions, console: Console | None = None)
     Raises ``ModelError``, ``OutputError`` or ``CalibrationError`` before anything is computed."""
     console = console or Console()
     target, draft = _check(options)
-    path = options.out or Path(f"{target.spec.name}-{draft.spec.name}{SUFFIX}")
+    path = options.out or Path(f"{target.spec.name}-{draft.spec.name}{AGREEMENT}")
     require_writable(path)
     torch.set_num_threads(options.threads)
     tokens = tokenize(target, options.text)

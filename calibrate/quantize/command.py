@@ -24,14 +24,13 @@ from calibrate.quantize.rounding import sharing
 from calibrate.quantize.show import show_quantization
 from calibrate.quantize.subject import Tokens, build, tokenize
 from simserve.memory.schemes import WeightScheme, parse_scheme
-from simserve.step_time.quality_schema import Quantization
+from simserve.step_time.quality_schema import QUANTIZATION, Quantization
 
 RANDOM = (
     "random weights: quality cannot be measured, only how far rounding moves each matrix; give a folder with trained "
     "weights (python -m calibrate.train makes one)"
 )
 NO_TEXT = "quality was not measured: give a text to judge the trained weights on, with --text FILE"
-SUFFIX = ".quantization.json"
 Advance = Callable[[str], None]
 
 
@@ -42,7 +41,7 @@ def quantize(options: QuantizeOptions, console: Console | None = None) -> Path:
     console = console or Console()
     schemes = _check(options)
     source = find_model(options.model)
-    path = options.out or Path(f"{source.spec.name}{SUFFIX}")
+    path = options.out or Path(f"{source.spec.name}{QUANTIZATION}")
     require_writable(path)
     if options.text is not None and not source.has_weights:
         raise CalibrationError(f"text: is for trained weights ({source.spec.name} has random ones here); leave it out")

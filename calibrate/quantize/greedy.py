@@ -10,6 +10,7 @@ from calibrate.kv_cache import cache_argument
 
 Model = Any
 _ROWS = 16
+_LOGITS = 1 << 26  # of one forward: 256 MiB in fp32
 
 
 def answer(model: Model, prompts: torch.Tensor, num_tokens: int) -> torch.Tensor:
@@ -21,11 +22,17 @@ def next_tokens(model: Model, paths: torch.Tensor, num_prompt: int) -> torch.Ten
     """The token that ``model`` would choose at each place behind the prompt, given what stands before it on the path:
     one forward for all of them."""
     chosen = []
-    for rows in torch.split(paths, _ROWS):
+    for rows in torch.split(paths, rows_at_once(model, paths.shape[1])):
         with torch.inference_mode():
             logits = model(input_ids=rows, use_cache=False).logits
         chosen.append(logits[:, num_prompt - 1 : -1].argmax(dim=2))
     return torch.cat(chosen)
+
+
+def rows_at_once(model: Model, num_tokens: int) -> int:
+    """Rows of so many tokens whose logits fit in memory together: a vocabulary of 151,936 leaves room for three of
+    128."""
+    return max(1, min(_ROWS, _LOGITS // (num_tokens * int(model.config.vocab_size))))
 
 
 def _answer(model: Model, prompts: torch.Tensor, num_tokens: int) -> torch.Tensor:

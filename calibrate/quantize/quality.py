@@ -9,12 +9,11 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from calibrate.quantize.greedy import next_tokens
+from calibrate.quantize.greedy import next_tokens, rows_at_once
 from calibrate.quantize.intervals import bootstrap, wilson, wilson_of_groups
 from simserve.step_time.quality_schema import Estimate, Quality
 
 Model = Any
-_ROWS = 16  # windows of one forward
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ def read(model: Model, probe: Probe) -> Reading:
     """Ask ``model`` everything in ``probe``."""
     losses: list[float] = []
     right: list[float] = []
-    for windows in torch.split(probe.windows, _ROWS):
+    for windows in torch.split(probe.windows, rows_at_once(model, probe.windows.shape[1])):
         with torch.inference_mode():
             logits = model(input_ids=windows, use_cache=False).logits[:, :-1].float()
         targets = windows[:, 1:]

@@ -15,6 +15,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from simserve.errors import ProfileError
 from simserve.step_time.profile_schema import content_digest
 
+QUANTIZATION, AGREEMENT = ".quantization.json", ".agreement.json"
+"""How the files end, where nobody says otherwise."""
+
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
