@@ -27,18 +27,35 @@ NAMES = sorted(path.stem for path in CHAPTERS.glob("*.yaml"))
 
 
 def commands() -> list[str]:
-    """Every command line that stands in a comment of a chapter's scenario, without what follows it in words."""
+    """Every command line in the comments of the chapters' scenarios, without the words behind it, and in their table."""
     found = []
     for name in NAMES:
         text = (CHAPTERS / f"{name}.yaml").read_text(encoding="utf-8")
         found += [line.partition(" #")[0].strip() for line in re.findall(r"^#\s+(simserve \w+ .*)$", text, re.M)]
-    return found
+    found += re.findall(
+        r"`(simserve (?:run|sweep|memory) [^`]*)`", (CHAPTERS / "README.md").read_text(encoding="utf-8")
+    )
+    return list(dict.fromkeys(found))
 
 
 @cache
 def run(name: str, *overrides: str) -> dict[str, dict[str, Any]]:
     result = simulate(load_scenario(CHAPTERS / f"{name}.yaml", overrides))
     return {variant: each.summary for variant, each in result.variants.items()}
+
+
+def test_the_table_has_every_scenario_and_its_figures():
+    """Each file is in it; figures that are measured here are those of this tree's runs, to the digits given."""
+    table = (CHAPTERS / "README.md").read_text(encoding="utf-8")
+    assert all(f"scenarios/chapters/{name}.yaml" in table for name in NAMES)
+    batches, drafts, cache = run("batch-curve"), run("speculation"), run("no-cache")
+    gain = batches["batch-16"]["output_tokens_per_s"] / batches["batch-1"]["output_tokens_per_s"]
+    price = batches["batch-16"]["tpot_s"]["mean"] / batches["batch-1"]["tpot_s"]["mean"]
+    assert f"{gain:.1f}× the throughput at {price:.1f}× the time per token" in table
+    speed = drafts["plain"]["tpot_s"]["mean"] / drafts["draft-8"]["tpot_s"]["mean"]
+    assert f"{drafts['draft-8']['speculation']['tokens_per_pass']:.2f} tokens a pass, {speed:.2f}× the speed" in table
+    macs, times = (cache["no-cache"][key] / cache["cache"][key] for key in ("model_macs", "makespan_s"))
+    assert f"{macs:.0f}× the multiply-adds, {times:.1f}× the time" in table
 
 
 def test_every_system_of_the_chapters_has_its_scenario():
