@@ -27,7 +27,7 @@ NAMES = sorted(path.stem for path in CHAPTERS.glob("*.yaml"))
 
 
 def commands() -> list[str]:
-    """Every command line in the comments of the chapters' scenarios, without the words behind it, and in their table."""
+    """Every command line in the comments of the chapters' scenarios, without the words behind it, and in the table."""
     found = []
     for name in NAMES:
         text = (CHAPTERS / f"{name}.yaml").read_text(encoding="utf-8")
