@@ -88,8 +88,8 @@ def test_every_step_is_ours(tmp_path, engine, variant):
 
 
 def test_each_run_is_warmed_up_by_its_first_requests(tmp_path, monkeypatch):
-    """Two runs asked for, four served: before each the first requests, two a slot and cut short, which no result
-    holds."""
+    """Two runs asked for, six served: before each the first requests, two a slot and cut short, and since that took no
+    time the whole once more, which no result holds. A run that would take long is not served twice."""
     from calibrate.replay import serve
 
     served, replay = [], serve.replay
@@ -100,10 +100,15 @@ def test_each_run_is_warmed_up_by_its_first_requests(tmp_path, monkeypatch):
 
     monkeypatch.setattr(serve, "replay", counted)
     document, folder = validated(tmp_path, "transformers", "chunked")
-    assert [len(run.requests) for run in served] == [8, 12, 8, 12] and document["engine"]["num_runs"] == 2
+    assert [len(run.requests) for run in served] == [8, 12, 12, 8, 12, 12] and document["engine"]["num_runs"] == 2
     assert max(each.num_output_tokens for each in served[0].requests) <= 16
     kept = [read_engine_run(folder / f"run-{i}.jsonl") for i in (1, 2)]
-    assert [run.steps[-1].end for run in kept] == [run.steps[-1].end for run in served[1::2]]
+    assert [run.steps[-1].end for run in kept] == [run.steps[-1].end for run in served[2::3]]
+    served.clear()
+    monkeypatch.setattr(serve, "_SHORT_RUN_S", 0.0)
+    (tmp_path / "long").mkdir()
+    validated(tmp_path / "long", "transformers", "chunked", 1)
+    assert [len(run.requests) for run in served] == [8, 12]
 
 
 def test_a_run_in_a_process_of_its_own_is_the_same_run(tmp_path):
