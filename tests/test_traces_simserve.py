@@ -99,11 +99,20 @@ def test_failed_and_repeated_rows_are_counted(tmp_path: Path) -> None:
     )
 
 
-def test_columns_that_are_not_used_yet_are_named(tmp_path: Path) -> None:
-    """Sessions are read by later versions: ignored now, and said so; huge lists of no known meaning cost nothing."""
-    row = {"arrival_s": 0.5, "num_prompt_tokens": 3, "num_output_tokens": 4, "session_id": "a", "tokens": [1, 2]}
+def test_columns_that_are_not_used_are_named(tmp_path: Path) -> None:
+    """Ignored, and said so; huge lists of no known meaning cost nothing."""
+    row = {"arrival_s": 0.5, "num_prompt_tokens": 3, "num_output_tokens": 4, "who": "a", "tokens": [1, 2]}
     trace = read(tmp_path, json.dumps(row) + "\n", "own.jsonl")
-    assert trace.notes == ("own.jsonl: columns not used: session_id, tokens",)
+    assert trace.notes == ("own.jsonl: columns not used: who, tokens",)
+
+
+def test_sessions_are_numbered_in_the_files_order(tmp_path: Path) -> None:
+    """Any name will do; requests without one stand alone; where nobody has one there are none."""
+    lines = "0,1,1,z\n1,2,1,\n2,3,1,b\n3,4,1,z\n"
+    trace = read(tmp_path, f"{HEADER},session_id\n{lines}")
+    assert trace.session is not None
+    assert trace.session.tolist() == [0, -1, 1, 0]
+    assert read(tmp_path, f"{HEADER},session_id\n0,1,1,\n").session is None
 
 
 def chains(trace: Trace) -> list[list[int]]:

@@ -22,14 +22,37 @@ class Dialect:
     has_gaps: bool = False  # files may lack times and prompt lengths, and rows any length
     tokens_per_id: int = 0  # of the column ``content``: 512 for the hash of such a block, 1 for a token id
     covers_prompt: bool = True  # the ids of a row stand for its whole prompt, not only for how it begins
+    lengths_only: bool = False  # files may lack times, and then have an order alone
+    total: str = ""  # the column of prompt and output together: compared, not used
     marks: tuple[str, ...] = ()  # further columns that tell it, and are not used
     sessions: str = ""  # the column of requests that wait for the answer before them
 
 
-AZURE = Dialect(  # Azure Public Dataset: 2023 (Splitwise, ISCA'24), 2024 (DynamoLLM, HPCA'25), multimodal 2025
+AZURE = Dialect(  # Azure Public Dataset: 2023 (Splitwise, ISCA'24), 2024 (DynamoLLM, HPCA'25), multimodal 2025 (images
+    # are counted in ContextTokens already)
     "azure",
     "datetime",
     {"arrival": "TIMESTAMP", "num_prompt_tokens": "ContextTokens", "num_output_tokens": "GeneratedTokens"},
+)
+BURSTGPT = Dialect(  # BurstGPT (KDD'25): whole seconds, so many requests share a time; no response is a failure
+    "burstgpt",
+    "seconds",
+    {"arrival": "Timestamp", "num_prompt_tokens": "Request tokens", "num_output_tokens": "Response tokens"},
+    {"session": "Session ID"},  # the second version has it, and the elapsed time of the answer
+    total="Total tokens",
+    marks=("Log Type",),
+)
+VIDUR = Dialect(  # Vidur (MLSys'24); its processed traces are lengths without times
+    "vidur",
+    "seconds",
+    {"arrival": "arrived_at", "num_prompt_tokens": "num_prefill_tokens", "num_output_tokens": "num_decode_tokens"},
+    lengths_only=True,
+    total="num_total_tokens",
+)
+SPLITWISE = Dialect(  # splitwise-sim (ISCA'24)
+    "splitwise",
+    "seconds",
+    {"arrival": "arrival_timestamp", "num_prompt_tokens": "prompt_size", "num_output_tokens": "token_size"},
 )
 SIMSERVE = Dialect(  # prefix_hashes: one hash per prefix_block_tokens (16) tokens, as far as a prompt is known
     "simserve",
@@ -38,6 +61,7 @@ SIMSERVE = Dialect(  # prefix_hashes: one hash per prefix_block_tokens (16) toke
     {
         "max_output_tokens": "max_output_tokens",
         "priority": "priority",
+        "session": "session_id",
         "content": "prefix_hashes",
         "block_tokens": "prefix_block_tokens",
     },
@@ -63,7 +87,9 @@ LLMSERVINGSIM = Dialect(  # LLMServingSim's requests; sessions are refused
     tokens_per_id=1,
     sessions="sub_requests",
 )
-DIALECTS = {dialect.name: dialect for dialect in (AZURE, SIMSERVE, MOONCAKE, BAILIAN, LLMSERVINGSIM)}
+DIALECTS = {
+    dialect.name: dialect for dialect in (AZURE, SIMSERVE, MOONCAKE, BAILIAN, LLMSERVINGSIM, BURSTGPT, VIDUR, SPLITWISE)
+}
 
 
 def choose_dialect(found: Sequence[str], name: str, where: str) -> Dialect:
@@ -101,7 +127,7 @@ def match_columns(found: Sequence[str], dialect: Dialect, where: str) -> dict[st
     missing = [name for word, name in dialect.columns.items() if fold(name) not in by_fold and word not in may_lack]
     if missing:
         raise refusal(where, _missing(missing, found, dialect))
-    wanted = {**dialect.columns, **dialect.optional}
+    wanted = {**dialect.columns, **dialect.optional, **({"total": dialect.total} if dialect.total else {})}
     for column in wanted.values():
         if len(by_fold.get(fold(column), [])) > 1:
             twice = " and ".join(map(repr, by_fold[fold(column)]))
@@ -113,7 +139,7 @@ def _may_lack(dialect: Dialect, folded: Set[str]) -> set[str]:
     """Our words for the columns that a file may do without: times (a closed loop needs none), and prompt lengths where
     the number of blocks tells them."""
     if not dialect.has_gaps:
-        return set()
+        return {"arrival"} if dialect.lengths_only else set()
     return {"arrival", "num_prompt_tokens"} if fold(dialect.optional["content"]) in folded else {"arrival"}
 
 

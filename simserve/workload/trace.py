@@ -15,6 +15,7 @@ from simserve.workload.columns import Column
 from simserve.workload.dialects import choose_dialect, match_columns
 from simserve.workload.odd_rows import counted
 from simserve.workload.refusal import refusal
+from simserve.workload.sessions import NO_SESSION
 from simserve.workload.timestamps import NS_PER_S
 from simserve.workload.trace_file import read_columns
 from simserve.workload.trace_rows import UNDECLARED, TraceRows, trace_rows
@@ -35,6 +36,7 @@ class Trace:
     priority: IntColumn
     notes: tuple[str, ...]
     content: Content | None = None
+    session: IntColumn | None = None  # numbered from 0 by first appearance in the file, NO_SESSION where a row has none
     has_times: bool = True  # false: every arrival is 0, in the file's order, and an open loop cannot replay it
 
     def __len__(self) -> int:
@@ -93,6 +95,8 @@ def _in_order(rows: TraceRows, where: str) -> Trace:
     counted(notes, ordered.assign(prompts=prompts).duplicated().to_numpy(), "repeating an earlier one kept")
     counted(notes, np.diff(times, prepend=times[0]) < 0, "earlier than the row before: sorted by arrival")
     arrays = {str(name): ordered[name].to_numpy().copy() for name in ordered.columns}
+    if "session" in arrays and (arrays["session"] == NO_SESSION).all():
+        del arrays["session"]
     arrays["arrival_ns"] -= arrays["arrival_ns"][0]
     for column in (*arrays.values(), *((content.ids, content.offsets) if content else ())):
         column.setflags(write=False)

@@ -12,6 +12,7 @@ from simserve.workload.columns import Column
 from simserve.workload.dialects import Dialect
 from simserve.workload.odd_rows import counted
 from simserve.workload.prompts import PromptIds, prompt_ids, without_misfits
+from simserve.workload.sessions import session_numbers
 from simserve.workload.timestamps import UNITS, datetimes_ns, elapsed_ns
 
 UNDECLARED = -1  # max_output_tokens of a row that declares none
@@ -40,6 +41,12 @@ def trace_rows(columns: dict[str, Column], dialect: Dialect, where: str, notes: 
     data["max_output_tokens"] = declared.whole_numbers(missing=0) if declared else np.zeros(num_rows, np.int64)
     data["max_output_tokens"][data["max_output_tokens"] == 0] = UNDECLARED
     data["priority"] = priority.whole_numbers(low=-(2**31), missing=0) if priority else np.zeros(num_rows, np.int64)
+    if "session" in columns:
+        data["session"] = session_numbers(columns["session"])
+    if "total" in columns:
+        total = columns["total"]
+        differs = total.numbers() != data["num_prompt_tokens"] + data["num_output_tokens"]
+        counted(notes, differs & ~total.is_missing(), f"whose {total.name} is not the sum of the two: the two are used")
     if ids is not None:
         ids = without_misfits(ids, data["num_prompt_tokens"], notes)
     elif dialect.tokens_per_id and dialect.covers_prompt:
