@@ -25,6 +25,9 @@ def estimate_s(plan: Plan, steps: Steps, timer: Timer, dimensions: ModelDimensio
     for point in plan.points:
         seconds = step_s(point)
         visits = plan.wanted(seconds)
+        if plan.is_enough(seconds):
+            total += seconds
+            continue
         total += seconds * (visits + plan.num_warm_ups(None) + (visits - 1) * plan.num_warm_ups(seconds))
     if plan.anchor is not None:
         total += 2 * ANCHORS_PER_ROUND * plan.repeats * step_s(plan.anchor)

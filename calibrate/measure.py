@@ -114,8 +114,11 @@ class Measurer:
         for warm_up in range(self._plan.num_warm_ups(self._step_s.get(point))):
             self._contention.mark()
             self._steps.prepare(point)
-            first_s = self._timer(self._steps.step).by(self._clock)
-            if warm_up == 0 and first_s > LONG_STEP_S:
+            first = self._timer(self._steps.step)
+            if self._plan.is_enough(first.by(self._clock)):
+                self._keep(point, first, as_anchor)
+                return
+            if warm_up == 0 and first.by(self._clock) > LONG_STEP_S:
                 break
         self._steps.prepare(point)
         self._contention.mark()

@@ -112,6 +112,22 @@ def test_a_long_step_is_warmed_once_and_sampled_within_its_budget() -> None:
     assert set(Counter(device.steps).values()) == {3}
 
 
+def test_as_served_no_timed_step_follows_one_of_its_own_shape() -> None:
+    """Three visits of a short step take 1 + 1, 1 and 1 steps: warm once, when it was never seen, and after that each is
+    timed behind another's."""
+    device = FakeDevice()
+    measurement = run(device.measurer(Plan(POINTS, 3, 10.0, seed=1, as_served=True)))
+    assert set(Counter(device.steps).values()) == {4}
+    assert set(Counter(shapes(measurement)).values()) == {3}
+
+
+def test_as_served_a_step_of_seconds_is_taken_once() -> None:
+    """Its first step is its sample: nothing is waited for twice."""
+    device = FakeDevice(step_s=2.0)
+    measurement = run(device.measurer(Plan(POINTS, 5, 5.0, seed=1, as_served=True)))
+    assert set(Counter(shapes(measurement)).values()) == {1} == set(Counter(device.steps).values())
+
+
 def test_disturbed_samples_are_repeated_and_kept_as_dirty() -> None:
     """A neighbour takes a CPU during samples 2 to 4: those three points are sampled once more each, cleanly."""
     device = FakeDevice(busy=lambda n: 1.0 if n in (2, 3, 4) else 0.0)

@@ -194,6 +194,20 @@ def test_bad_files_are_refused_in_one_sentence(tmp_path, name, text, expected):
     assert expected in message and "\n" not in message
 
 
+def test_the_batch_size_of_vllm_s_series_is_over_steps(tmp_path):
+    """100 steps of 8 in one second and 50 of 2 in the next are (800 + 100) / 150 sequences a step, not 5, the mean of
+    the seconds; a second in which nothing ran or nothing came out has no steps. Without the file it is not known."""
+    path = write_vllm(tmp_path / "with", own_run())
+    assert read_recorded(path).mean_batch_size is None
+    series = "t,gen_throughput,running,waiting\n1.0,800.0,8,0\n2.0,100.0,2,1\n3.0,0.0,4,0\n4.0,0.0,0,0\n"
+    write(tmp_path / "with" / "timeseries.csv", series)
+    run = read_recorded(path)
+    assert run.mean_batch_size == pytest.approx(6.0) and any("timeseries.csv" in note for note in run.notes)
+    write(tmp_path / "with" / "timeseries.csv", "t,waiting\n1.0,2\n")
+    with pytest.raises(InputError, match=r"timeseries\.csv: must have the column gen_throughput"):
+        read_recorded(path)
+
+
 @pytest.mark.parametrize("name", ["queued_ts", "first_token_ts"])
 def test_bad_stamps_of_vllm_name_the_row(tmp_path, name):
     """Text where a time must be."""

@@ -24,7 +24,8 @@ class RecordedRun:
 
     ``table`` has arrivals and lengths (``UNTOLD`` where the file has none). ``end_ns`` is when the client had its whole
     answer, where that is not its last token. ``file_rows``: which row of its file each request was. ``itl_s`` holds
-    every gap between consecutive tokens of a request. ``steps`` name requests by their rows in the file, and
+    every gap between consecutive tokens of a request. ``mean_batch_size`` is over steps, for a run that keeps none of
+    them. ``steps`` name requests by their rows in the file, and
     ``arrived_step`` counts the steps that the engine had begun before it was told of each. ``settings`` are keys of a
     scenario, dotted, as far as the run tells with what it was made; ``engine`` says in words what served it; ``notes``
     are what a reader of the figures must know.
@@ -39,6 +40,7 @@ class RecordedRun:
     file_rows: IntColumn
     first_scheduled_ns: IntColumn | None = None
     num_preemptions: int | None = None
+    mean_batch_size: float | None = None
     itl_s: FloatColumn | None = None
     steps: tuple[StepRecord, ...] | None = None
     arrived_step: IntColumn | None = None

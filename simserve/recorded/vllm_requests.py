@@ -1,4 +1,5 @@
-"""Per-request stamps of vLLM's own metrics (``RequestStateStats``), one JSON object per line, ``meta.json`` beside it.
+"""Per-request stamps of vLLM's own metrics (``RequestStateStats``), one JSON object per line, ``meta.json`` beside it
+and ``timeseries.csv``, what its logger says once a second.
 
 ``arrival_time`` is of the wall clock, every other stamp of the monotonic one: a request's arrival is its ``queued_ts``,
 when the engine's core got it.
@@ -20,6 +21,10 @@ from simserve.workload.trace_file import read_columns
 FORMAT = "vllm-requests"
 FILE = "requests.jsonl"
 META = "meta.json"
+SERIES = "timeseries.csv"
+_SERIES_NOTE = (
+    f"the measured batch size is from {SERIES}: by the second, and as if everyone who runs got a token in every step"
+)
 _CLOCK_NOTE = "arrivals are queued_ts, when the engine got each request; arrival_time is of another clock and not used"
 _TIMES = ("queued_ts", "first_token_ts", "last_token_ts", "scheduled_ts")
 _LENGTHS = ("input_toks", "output_toks")
@@ -58,15 +63,31 @@ def read(path: Path) -> RecordedRun:
         num_output_tokens=columns["output_toks"].whole_numbers(low=1),
         first_scheduled_s=columns["scheduled_ts"].numbers(),
     )
-    meta = _meta(file.parent / META)
+    meta, batch_size = _meta(file.parent / META), _mean_batch_size(file.parent / SERIES)
     return recorded_run(
         file.name,
         FORMAT,
         stamps,
-        notes=(_CLOCK_NOTE,),
+        mean_batch_size=batch_size,
+        notes=(_CLOCK_NOTE,) if batch_size is None else (_CLOCK_NOTE, _SERIES_NOTE),
         settings=_settings(meta),
         engine=_engine(meta),
     )
+
+
+def _mean_batch_size(path: Path) -> float | None:
+    """Sequences in a step, over steps: in a second with R of them running and G tokens generated there were G / R
+    steps. None without the file, or where it tells of no step. Raises InputError for one that is no such series."""
+    if not path.is_file():
+        return None
+    frame = read_columns(path)
+    wanted = ("gen_throughput", "running")
+    if missing := [name for name in wanted if name not in frame.columns]:
+        raise RunError(printable(f"{path.name}: must have the column {missing[0]}; leave the file away"))
+    tokens, running = (Column(path.name, name, frame[name]).numbers() for name in wanted)
+    busy = (running > 0) & (tokens > 0)
+    steps = float((tokens[busy] / running[busy]).sum())
+    return float(tokens[busy].sum()) / steps if steps else None
 
 
 def _meta(path: Path) -> dict[str, Any]:

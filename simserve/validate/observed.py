@@ -57,7 +57,7 @@ def observed_run(run: RecordedRun, num_output_tokens: IntColumn) -> Observed:
         run.finished,
         itl_s=None if gaps is None or not len(gaps) else describe(gaps),
         gaps_s=gaps,
-        mean_batch_size=rows / len(steps) if steps else None,
+        mean_batch_size=rows / len(steps) if steps else run.mean_batch_size,
         num_preemptions=run.num_preemptions,
     )
 
