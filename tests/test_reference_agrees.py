@@ -201,6 +201,7 @@ def assert_gaps_agree(records: Records, reference: Reference) -> None:
     expected = np.array(sorted(itl_bin(gap) for gap in gaps), np.int64)
     found = np.repeat(np.arange(len(records.itl_counts)), records.itl_counts)
     assert len(found) == len(expected)
+    assert np.count_nonzero(found == 0) == sum(gap == 0 for gap in gaps)  # tokens that come together
     assert not len(found) or np.abs(found - expected).max() <= 1
     assert records.itl_max_s == pytest.approx(max(gaps, default=0.0), abs=2e-9)
 
