@@ -6,10 +6,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from simserve.clients.plan import STAYS, ClientPlan, RetryPolicy
+from simserve.clients.plan import OPEN_LOOP, STAYS, ClientPlan, RetryPolicy
 from simserve.errors import ScenarioError
 from simserve.request import IntColumn
-from simserve.scenario.client_models import CancelConfig, FixedThinkTime, RetryConfig, ThinkTimeConfig
+from simserve.scenario.client_models import CancelConfig, ClientsConfig, FixedThinkTime, RetryConfig, ThinkTimeConfig
 from simserve.scenario.fields import MAX_SECONDS
 from simserve.scenario.workload_models import WorkloadConfig
 from simserve.workload.streams import stream
@@ -19,8 +19,11 @@ from simserve.workload.timestamps import NS_PER_S
 def client_plan(config: WorkloadConfig, num_requests: int, seed: int) -> ClientPlan:
     """The clients of a workload of ``num_requests``; draws are per request, from streams of their own.
 
-    Raises ScenarioError for think times that would take decades.
+    Those who only send are OPEN_LOOP itself, which the compiled engine asks for. Raises ScenarioError for think times
+    that would take decades.
     """
+    if config.concurrency is None and config.clients == ClientsConfig():
+        return OPEN_LOOP
     clients = config.clients
     return ClientPlan(
         concurrency=config.concurrency,
