@@ -45,7 +45,7 @@ from simserve.step_time.no_cache import without_cache
 from simserve.step_time.operators import OperatorStepTime, load_operators
 from simserve.step_time.profile import ProfileStepTime
 from simserve.step_time.profile_schema import load_profile, require_measured_with
-from simserve.step_time.roofline import RooflineStepTime, check_fits
+from simserve.step_time.roofline import RooflineStepTime, check_fits, check_holds
 from simserve.step_time.stretch import NS_PER_S
 
 
@@ -77,7 +77,7 @@ def assemble(scenario: Scenario, calibration_draw: int | None = None) -> Parts:
         cache = cache.model_copy(update={"watermark": 0.0})
     speculation = engine.speculation
     allocator = build_allocator(cache, model, engine.max_model_len, looks_ahead=speculation is not None)
-    _check_memory(scenario, model, allocator.capacity_tokens * model.kv_bytes_per_token)
+    _check_memory(scenario, model, allocator.capacity_tokens)
     if speculation is None:
         scheduler = _build_scheduler(scenario, Pool(limits, allocator, engine.queue_order))
     else:
@@ -160,9 +160,18 @@ def _build_step_time(scenario: Scenario, model: SimulatedModel, calibration_draw
     return RooflineStepTime(spec, hardware, config.tensor_parallel, config.dtype, model.kv_dtype, model.weights)
 
 
-def _check_memory(scenario: Scenario, model: SimulatedModel, cache_bytes: int) -> None:
-    """On known hardware, weights and cache must fit together."""
-    config = scenario.step_time
-    if isinstance(config, RooflineStepTimeConfig):
-        weights = model.held_weights.name if model.held_weights else config.dtype
-        check_fits(model.spec, load_hardware(config.roofline), config.tensor_parallel, weights, cache_bytes)
+def _check_memory(scenario: Scenario, model: SimulatedModel, capacity_tokens: int) -> None:
+    """On known hardware, weights and cache must fit together, a draft's too where its size is known."""
+    config, cache, draft = scenario.step_time, scenario.engine.kv_cache, model.draft
+    if not isinstance(config, RooflineStepTimeConfig):
+        return
+    hardware, devices = load_hardware(config.roofline), config.tensor_parallel
+    if not isinstance(cache, NoCacheConfig) and cache.holds_weights:
+        key = "memory" if cache.memory else "device_memory"
+        check_holds(hardware, devices, cache.memory or cache.device_memory or 0, key)
+    weights = model.held_weights.name if model.held_weights else config.dtype
+    cache_bytes, draft_bytes = capacity_tokens * model.kv_bytes_per_token, 0
+    if draft is not None:
+        cache_bytes += capacity_tokens * draft.kv_bytes_per_token
+        draft_bytes = draft.weight_bytes
+    check_fits(model.spec, hardware, devices, weights, cache_bytes, draft_bytes)

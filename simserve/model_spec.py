@@ -16,6 +16,7 @@ from typing import Any
 from simserve.errors import ModelError
 from simserve.model_catalogue import CONFIGS, HUB_NAMES
 
+MAX_DIMENSION = 2**24  # of any one number; beyond it a file is damaged or a joke, and figures would leave floats
 DTYPE_BYTES: dict[str, int] = {"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1}
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
 
@@ -225,7 +226,9 @@ def _dimension(config: Mapping[str, Any], key: str, where: str, default: int | N
     if value is None:
         raise ModelError(f"{where}: {key}: is missing; give the whole config.json of a decoder")
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ModelError(f"{where}: {key}: must be a positive whole number (got {value!r})")
+        raise ModelError(f"{where}: {key}: must be a positive whole number (got {value!r:.60})")
+    if value > MAX_DIMENSION:
+        raise ModelError(f"{where}: {key}: must be ≤ {MAX_DIMENSION} (got {value!s:.40})")
     return value
 
 

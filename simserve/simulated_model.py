@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from simserve.draft_model import DraftModel, draft_model
 from simserve.errors import ScenarioError
-from simserve.memory.footprint import DEFAULT_OVERHEAD_BYTES, GIB, cache_bytes, kv_bytes_per_token
+from simserve.memory.footprint import DEFAULT_OVERHEAD_BYTES, cache_bytes, kv_bytes_per_token
 from simserve.memory.schemes import WeightScheme, parse_scheme, weight_bytes
+from simserve.memory.sizes import size_text
 from simserve.model_spec import ModelSpec, load_model_spec
 from simserve.scenario import (
     CacheConfig,
@@ -29,7 +31,8 @@ class SimulatedModel:
     ``spec`` has the scenario's KV heads, ``own_kv_heads`` are those that the model was made with. ``weights`` are those
     that steps are timed with, ``held_weights`` those that memory is counted with: others only where
     ``kv_cache.weights`` alone says so (None: a measured type that has no name here). ``dtype`` is what products compute
-    in, ``tensor_parallel`` the devices that share the model; steps are ``measured`` or estimated.
+    in, ``tensor_parallel`` the devices that share the model; steps are ``measured`` or estimated. ``draft`` is a second
+    model in the same memory, ``note`` says what is not counted.
     """
 
     spec: ModelSpec
@@ -40,6 +43,8 @@ class SimulatedModel:
     kv_dtype: str
     tensor_parallel: int
     measured: bool = False
+    draft: DraftModel | None = None
+    note: str | None = None
 
     @property
     def kv_bytes_per_token(self) -> int:
@@ -62,7 +67,7 @@ class SimulatedModel:
         if self.held_weights is not None and self.held_weights != self.weights:
             timed = self.dtype if self.weights is None else self.weights.label
             found.append(f"memory counted with weights in {self.held_weights.label}, steps timed with {timed}")
-        return found
+        return found if self.note is None else [*found, self.note]
 
     def entry(self) -> dict[str, Any]:
         """What ``summary.json`` and the manifest say of it."""
@@ -78,6 +83,7 @@ class SimulatedModel:
             "own_num_kv_heads": self.own_kv_heads,
             "kv_dtype": self.kv_dtype,
             "kv_bytes_per_token": self.kv_bytes_per_token,
+            "draft": None if self.draft is None else self.draft.entry(),
             "changes": self.changes(),
         }
 
@@ -90,6 +96,7 @@ def simulated_model(scenario: Scenario) -> SimulatedModel:
     weights, dtype, tensor_parallel = _timed_with(scenario, own, spec)
     cache = scenario.engine.kv_cache
     held = getattr(cache, "weights", None)
+    draft = draft_model(scenario)
     return SimulatedModel(
         spec=spec,
         own_kv_heads=own.num_kv_heads,
@@ -99,6 +106,8 @@ def simulated_model(scenario: Scenario) -> SimulatedModel:
         kv_dtype=getattr(cache, "dtype", None) or dtype,
         tensor_parallel=tensor_parallel,
         measured=not isinstance(scenario.step_time, RooflineStepTimeConfig),
+        draft=draft,
+        note=_uncounted(scenario, draft),
     )
 
 
@@ -116,7 +125,7 @@ def cache_blocks(cache: CacheConfig, model: SimulatedModel) -> int:
             )
         return memory // block_bytes
     where = "engine.kv_cache.memory" if cache.memory else "engine.kv_cache.device_memory"
-    held, scheme = model.weight_bytes, model.held_weights
+    held, scheme, draft = model.weight_bytes, model.held_weights, model.draft
     if held is None or scheme is None:
         raise ScenarioError(
             f"{where}: must have weights beside it, for {model.dtype!r} is no scheme that is known here"
@@ -124,14 +133,28 @@ def cache_blocks(cache: CacheConfig, model: SimulatedModel) -> int:
     devices = model.tensor_parallel
     overhead = DEFAULT_OVERHEAD_BYTES if cache.overhead is None else cache.overhead
     left = cache_bytes(memory // devices, held, overhead, devices)
+    beside = ""
+    if draft is not None:
+        left -= draft.weight_bytes
+        block_bytes += cache.block_size * draft.kv_bytes_per_token
+        beside = f", of its draft {draft.spec.name} in {draft.weights.label} ({size_text(draft.weight_bytes)})"
     if left < block_bytes:
         each = f" on each of {devices} devices" if devices > 1 else ""
+        together = f" of all {devices} devices together" if devices > 1 else ""
         raise ScenarioError(
-            f"{where}: must hold the weights of {model.spec.name} in {scheme.label} ({held / GIB:.2f} GiB), "
-            f"{overhead / GIB:.2f} GiB of overhead{each} and at least one block of cache (got {memory / GIB:.2f} GiB); "
-            "take smaller weights or more memory"
+            f"{where}: must hold the weights of {model.spec.name} in {scheme.label} ({size_text(held)}){beside}, "
+            f"{size_text(overhead)} of overhead{each} and at least one block of cache (got {size_text(memory)}"
+            f"{together}); take smaller weights or more memory"
         )
     return left // block_bytes
+
+
+def _uncounted(scenario: Scenario, draft: DraftModel | None) -> str | None:
+    """What a reader must know where a device's memory is shared out and a draft is in it whose size nobody told."""
+    engine = scenario.engine
+    if engine.speculation is None or draft is not None or not getattr(engine.kv_cache, "holds_weights", False):
+        return None
+    return "the draft's own weights and cache are not counted in the memory: it is not named, or on other hardware"
 
 
 def _with_heads(own: ModelSpec, attention: AttentionConfig | None) -> ModelSpec:

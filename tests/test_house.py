@@ -40,7 +40,8 @@ MAY_IMPORT = {
     "distributions": {"request"},
     "timeline": {*RECORDS, "distributions"},
     "metrics": {*RECORDS, "distributions", "model_spec", "timeline"},
-    "simulated_model": {"memory", "model_spec", "scenario", "step_time"},
+    "draft_model": {"memory", "model_spec", "scenario", "step_time"},
+    "simulated_model": {"draft_model", "memory", "model_spec", "scenario", "step_time"},
     "compiled": {*CORE, "engine", "records"},
     "assemble": {*CORE, "scenario", "simulated_model", "speculation"},
     "simulate": {
@@ -75,9 +76,11 @@ MAY_IMPORT = {
     "profile_command": {"exit_codes", "report", "step_time"},
     "quantize_command": {"exit_codes", "report"},
     **{f"{name}_command": {"exit_codes", "replay", name} for name in COMMANDS},
+    "trace_tools": {"request", "scenario", "workload"},
+    "trace_command": {"exit_codes", "trace_tools"},
     "cli": {
         *{"report", "step_time", "exit_codes", "profile_command", "quantize_command", "run_command", "scenario"},
-        *(f"{name}_command" for name in (*COMMANDS, "init")),
+        *(f"{name}_command" for name in (*COMMANDS, "init", "trace")),
     },
     "__main__": {"cli"},
 }

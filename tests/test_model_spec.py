@@ -173,6 +173,8 @@ def test_a_nested_text_config_is_the_decoder():
     [
         ({"hidden_size": ...}, "config.json: hidden_size: is missing"),
         ({"num_hidden_layers": 0}, "config.json: num_hidden_layers: must be a positive whole number (got 0)"),
+        ({"num_hidden_layers": 10**400}, "config.json: num_hidden_layers: must be ≤ 16777216 (got 1000000000"),
+        ({"head_dim": 2**24 + 1}, "config.json: head_dim: must be ≤ 16777216 (got 16777217)"),
         ({"vocab_size": "256"}, "config.json: vocab_size: must be a positive whole number (got '256')"),
         ({"intermediate_size": True}, "config.json: intermediate_size: must be a positive whole number (got True)"),
         ({"hidden_size": 66}, "config.json: hidden_size: must be divisible by num_attention_heads 4"),

@@ -32,6 +32,14 @@ def test_the_parts_of_the_memory_add_up_to_it():
     assert "7.00 GiB of weights leave 8.00 GiB of cache" in figures["room-memory"].caption
 
 
+def test_a_draft_is_in_the_memory_too():
+    """16 GiB: 6 and 1 of weights, 65,536 tokens of 112 and 16 KiB are 8 GiB, and the rest is 1."""
+    each = summary(6, 65_536, 114_688)
+    each["simulated_model"]["draft"] = {"weight_bytes": GIB, "kv_bytes_per_token": 16_384}
+    (figure,) = room_figures({"a": variant(16)}, {"a": each})
+    assert figure.table.rows == (("a", "7", "1", "8", "16"),)
+
+
 def test_tokens_are_shown_where_variants_differ():
     """The chapters' shapes: 768 MiB are 65,536 tokens of 12,288 bytes or 9,362 of 86,016; and how many sat there."""
     each = {"two": summary(1, 65_536, 12_288, 128), "all": summary(1, 9_362, 86_016, 1)}

@@ -153,15 +153,15 @@ def test_each_device_has_an_overhead_and_its_share_of_the_weights():
         ),
         (
             {"engine": cached(device_memory="1GiB"), "weights": "int8"},
-            "engine.kv_cache.device_memory: must hold the weights of qwen2.5-0.5b in int8 (0.46 GiB), 1.50 GiB "
+            "engine.kv_cache.device_memory: must hold the weights of qwen2.5-0.5b in int8 (471 MiB), 1.500 GiB "
             "of overhead "
-            "and at least one block of cache (got 1.00 GiB); take smaller weights or more memory",
+            "and at least one block of cache (got 1.000 GiB); take smaller weights or more memory",
         ),
         (
             {"engine": cached(memory="16GiB", weights="fp16"), "model": "llama-2-13b"},
-            "engine.kv_cache.memory: must hold the weights of llama-2-13b in fp16 (24.24 GiB), 1.50 GiB of "
+            "engine.kv_cache.memory: must hold the weights of llama-2-13b in fp16 (24.2 GiB), 1.500 GiB of "
             "overhead and at "
-            "least one block of cache (got 16.00 GiB); take smaller weights or more memory",
+            "least one block of cache (got 16.0 GiB); take smaller weights or more memory",
         ),
         (
             {
@@ -169,14 +169,40 @@ def test_each_device_has_an_overhead_and_its_share_of_the_weights():
                 "model": "llama-3.1-8b",
                 "step_time": {**ROOFLINE, "tensor_parallel": 8},
             },
-            "engine.kv_cache.device_memory: must hold the weights of llama-3.1-8b in fp16 (14.96 GiB), 1.50 GiB "
+            "engine.kv_cache.device_memory: must hold the weights of llama-3.1-8b in fp16 (15.0 GiB), 1.500 GiB "
             "of overhead "
-            "on each of 8 devices and at least one block of cache (got 20.00 GiB); take smaller weights or more memory",
+            "on each of 8 devices and at least one block of cache (got 20.0 GiB of all 8 devices "
+            "together); take smaller "
+            "weights or more memory",
         ),
         (
-            {"engine": cached(device_memory="100GiB"), "model": "llama-3.1-8b", "weights": "int4"},
+            {"engine": cached(device_memory="24"), "model": "llama-3.1-8b"},
+            "s: engine.kv_cache.device_memory: must be a size with its unit, such as 8GiB (2³⁰ bytes "
+            "each) or 8GB (10⁹ bytes "
+            "each) (got '24')",
+        ),
+        (
+            {"engine": cached(device_memory=24), "model": "llama-3.1-8b"},
+            "engine.kv_cache.device_memory: must hold the weights of llama-3.1-8b in fp16 (15.0 GiB), 1.500 GiB of "
+            "overhead and at least one block of cache (got 24 B); take smaller weights or more memory",
+        ),
+        (
+            {"engine": cached(device_memory="81GiB"), "model": "llama-3.1-8b", "weights": "int4"},
+            "engine.kv_cache.device_memory: must be ≤ the 80.0 GiB of 1 × h100-sxm, all devices "
+            "together (got 81.0 GiB)",
+        ),
+        (
+            {
+                "engine": cached(memory="161GiB", weights="fp8"),
+                "model": "llama-3.1-70b",
+                "step_time": {**ROOFLINE, "tensor_parallel": 2},
+            },
+            "engine.kv_cache.memory: must be ≤ the 160 GiB of 2 × h100-sxm, all devices together (got 161 GiB)",
+        ),
+        (
+            {"engine": cached(memory="79GiB"), "model": "llama-3.1-8b", "weights": "int4"},
             "step_time.roofline: the weights of llama-3.1-8b in int4 (4.125 bits) need 3.9 GiB and the cache "
-            "94.6 GiB, but 1 × h100-sxm "
+            "79.0 GiB, but 1 × h100-sxm "
             "has 80.0 GiB; raise tensor_parallel or take smaller weights",
         ),
     ],
@@ -293,6 +319,7 @@ def test_a_cache_of_other_weights_than_the_steps_is_on_record() -> None:
         "own_num_kv_heads": 2,
         "kv_dtype": "fp16",
         "kv_bytes_per_token": 12_288,
+        "draft": None,
         "changes": ["memory counted with weights in int4 (4.125 bits), steps timed with fp16"],
     }
 
@@ -306,3 +333,106 @@ def test_what_was_changed_is_told_and_nothing_else() -> None:
         "14 KV heads instead of the model's own 2",
         "weights kept as nf4 (4.25 bits) and multiplied in fp16, without time for unpacking them",
     ]
+
+
+def drafted(draft: dict[str, Any], **cache: Any) -> Any:
+    """Llama-3.1-8B in fp16 with four drafts a pass, and such a cache of one token a block."""
+    speculation = {"draft_tokens": 4, "acceptance": 0.8, "draft": draft}
+    engine = {**cached(**cache), "speculation": speculation}
+    return scenario_of(model="llama-3.1-8b", engine=engine)
+
+
+SMALL_DRAFT = {"roofline": "h100-sxm", "model": "qwen2.5-0.5b", "dtype": "fp16"}
+
+
+@pytest.mark.parametrize(
+    ("draft", "draft_bytes", "draft_kv"),
+    [
+        (SMALL_DRAFT, 2 * 494_032_768, 12_288),
+        ({**SMALL_DRAFT, "dtype": "fp8"}, 494_032_768, 6_144),
+        ({"profile": "qwen2.5-0.5b-cpu-fp32"}, 4 * 494_032_768, 24_576),
+    ],
+)
+def test_a_draft_takes_its_part_of_the_memory(draft: Any, draft_bytes: int, draft_kv: int) -> None:
+    """24 GiB, less 1.5 GiB, the weights of both, over what both keep of a token; and it is on record."""
+    scenario = drafted(draft, device_memory="24GiB")
+    left = 24 * GIB - 3 * GIB // 2 - 2 * 8_030_261_248 - draft_bytes
+    assert capacity(scenario) == left // (131_072 + draft_kv)
+    entry = simulated_model(scenario).entry()
+    assert (entry["draft"]["weight_bytes"], entry["draft"]["kv_bytes_per_token"]) == (draft_bytes, draft_kv)
+    assert entry["kv_bytes_per_token"] == 131_072 and entry["changes"] == []
+
+
+def test_the_cache_s_own_type_is_the_draft_s_too() -> None:
+    """``kv_cache.dtype`` is of all that is cached."""
+    assert simulated_model(drafted(SMALL_DRAFT, device_memory="24GiB", dtype="fp8")).entry()["draft"] == {
+        "model": "qwen2.5-0.5b",
+        "weights": "fp16",
+        "weight_bytes": 988_065_536,
+        "kv_dtype": "fp8",
+        "kv_bytes_per_token": 6_144,
+    }
+
+
+@pytest.mark.parametrize("draft", [{"cost": 0.1}, {**SMALL_DRAFT, "roofline": "l40s"}])
+def test_a_draft_that_is_not_counted_is_told(draft: Any) -> None:
+    """A mere cost names no model, other hardware has a memory of its own; a cache of so many bytes is the model's."""
+    scenario = drafted(draft, device_memory="24GiB")
+    assert capacity(scenario) == (24 * GIB - 3 * GIB // 2 - 2 * 8_030_261_248) // 131_072
+    (change,) = simulated_model(scenario).changes()
+    assert (
+        change
+        == "the draft's own weights and cache are not counted in the memory: it is not named, or on other hardware"
+    )
+    assert simulated_model(drafted(draft, memory="16GiB")).changes() == []
+    assert capacity(drafted(SMALL_DRAFT, memory="16GiB")) == 16 * GIB // 131_072
+
+
+@pytest.mark.parametrize(
+    ("draft", "cache", "message"),
+    [
+        (
+            {**SMALL_DRAFT, "model": "llama-3.1-70b"},
+            {"device_memory": "40GiB"},
+            "engine.kv_cache.device_memory: must hold the weights of llama-3.1-8b in fp16 (15.0 GiB), of its draft "
+            "llama-3.1-70b in fp16 (131 GiB), 1.500 GiB of overhead and at least one block of cache "
+            "(got 40.0 GiB); take "
+            "smaller weights or more memory",
+        ),
+        (
+            {**SMALL_DRAFT, "model": "llama-3.1-70b"},
+            {"memory": "16GiB"},
+            "step_time.roofline: the weights of llama-3.1-8b in fp16 need 15.0 GiB, those of its draft "
+            "131.4 GiB and the "
+            "cache 56.0 GiB, but 1 × h100-sxm has 80.0 GiB; raise tensor_parallel or take smaller weights",
+        ),
+        (
+            {**SMALL_DRAFT, "model": "llama-8"},
+            {"num_blocks": 999},
+            "engine.speculation.draft.model: 'llama-8' is neither a known name nor a path to a "
+            "config.json; did you mean "
+            "'llama-3.1-8b'?",
+        ),
+        (
+            {**SMALL_DRAFT, "roofline": "h100"},
+            {"num_blocks": 999},
+            "engine.speculation.draft.roofline: unknown hardware 'h100'; did you mean 'h100-sxm'?",
+        ),
+        (
+            {**SMALL_DRAFT, "dtype": "int5"},
+            {"num_blocks": 999},
+            "engine.speculation.draft.dtype: h100-sxm computes in fp32, fp16, bf16, fp8, int8 (got 'int5')",
+        ),
+        (
+            {"profile": "qwen2.5"},
+            {"num_blocks": 999},
+            "engine.speculation.draft.profile: 'qwen2.5' is neither a shipped profile nor a file; did you mean "
+            "'qwen2.5-0.5b-cpu-fp32'?",
+        ),
+    ],
+)
+def test_a_draft_that_cannot_be_is_one_sentence(draft: Any, cache: Any, message: str) -> None:
+    """What is wrong with the draft is not blamed on the model that it drafts for."""
+    with pytest.raises(InputError) as caught:
+        assemble(drafted(draft, **cache))
+    assert str(caught.value) == message

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from simserve.errors import ModelError
 from simserve.memory.gguf import GgufHeader, TensorInfo, Value, printable_path, read_header
-from simserve.memory.shapes import MAX_DIMENSION, MAX_PARAMETERS, Shape
+from simserve.memory.shapes import MAX_PARAMETERS, Shape
+from simserve.model_spec import MAX_DIMENSION
 
 GGML_TYPES: dict[int, tuple[str, int, int]] = {
     0: ("F32", 1, 4),

@@ -9,9 +9,8 @@ from pathlib import Path
 
 from simserve.errors import ModelError
 from simserve.memory.schemes import WeightScheme, weight_bytes
-from simserve.model_spec import ModelSpec, load_model_spec
+from simserve.model_spec import MAX_DIMENSION, ModelSpec, load_model_spec
 
-MAX_DIMENSION = 2**24
 MAX_PARAMETERS = 10**16
 _COUNT = re.compile(r"(\d{1,20}(?:\.\d{1,12})?)([KMBT]?)", re.IGNORECASE | re.ASCII)
 _POWERS = {"": 0, "K": 3, "M": 6, "B": 9, "T": 12}

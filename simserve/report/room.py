@@ -19,6 +19,7 @@ WEIGHTS = Part("weights", "var(--kv-reserved)")
 OVERHEAD = Part("kept for the rest", "var(--kv-external)")
 CACHE = Part("cache", "var(--kv-used)")
 TOKENS = Part("tokens", "var(--kv-used)")
+DRAFT_WEIGHTS, DRAFT_KV = "simulated_model.draft.weight_bytes", "simulated_model.draft.kv_bytes_per_token"
 _SAME = 0.01  # a difference that nobody would call one
 
 
@@ -34,7 +35,7 @@ def _memory(variants: Mapping[str, VariantResult], summaries: Mapping[str, Mappi
         cache, summary = variant.scenario.engine.kv_cache, summaries[name]
         if isinstance(cache, NoCacheConfig) or not cache.holds_weights:
             continue
-        weights = dig(summary, "simulated_model.weight_bytes") or 0.0
+        weights = (dig(summary, "simulated_model.weight_bytes") or 0.0) + (dig(summary, DRAFT_WEIGHTS) or 0.0)
         filled = _cache_bytes(summary)
         rest = max(0.0, (cache.memory or cache.device_memory or 0) - weights - filled)
         sizes[name] = {part.name: each / GIB for part, each in ((WEIGHTS, weights), (OVERHEAD, rest), (CACHE, filled))}
@@ -57,12 +58,16 @@ def _tokens(summaries: Mapping[str, Mapping[str, Any]]) -> list[Figure]:
 
 def _words(summary: Mapping[str, Any]) -> str:
     """``65,536 tokens at 12,288 bytes each, at most 128 sequences at once``."""
-    each, most = dig(summary, "simulated_model.kv_bytes_per_token"), dig(summary, "peak_running")
-    bytes_each = f" at {count(each)} bytes each" if each is not None else ""
+    each, most = _bytes_per_token(summary), dig(summary, "peak_running")
+    bytes_each = f" at {count(each)} bytes each" if each else ""
     admitted = f", at most {plural(int(most), 'sequence')} at once" if most is not None else ""
     return f"{count(dig(summary, 'kv_cache.capacity_tokens'))} tokens{bytes_each}{admitted}"
 
 
 def _cache_bytes(summary: Mapping[str, Any]) -> float:
-    tokens, each = dig(summary, "kv_cache.capacity_tokens"), dig(summary, "simulated_model.kv_bytes_per_token")
-    return (tokens or 0.0) * (each or 0.0)
+    return (dig(summary, "kv_cache.capacity_tokens") or 0.0) * _bytes_per_token(summary)
+
+
+def _bytes_per_token(summary: Mapping[str, Any]) -> float:
+    """The model's, and a draft's that is in the same memory."""
+    return (dig(summary, "simulated_model.kv_bytes_per_token") or 0.0) + (dig(summary, DRAFT_KV) or 0.0)

@@ -23,6 +23,7 @@ import math
 from simserve.errors import ScenarioError
 from simserve.memory.footprint import kv_bytes_per_token
 from simserve.memory.schemes import WeightScheme, parse_scheme, weight_bytes
+from simserve.memory.sizes import size_text
 from simserve.model_spec import ModelSpec, dtype_bytes
 from simserve.request import Batch
 from simserve.step_time.hardware import GIB, Hardware
@@ -114,18 +115,33 @@ class RooflineStepTime:
 
 
 def check_fits(
-    model: ModelSpec, hardware: Hardware, tensor_parallel: int = 1, weights: str = "bf16", cache_bytes: int = 0
+    model: ModelSpec,
+    hardware: Hardware,
+    tensor_parallel: int = 1,
+    weights: str = "bf16",
+    cache_bytes: int = 0,
+    draft_bytes: int = 0,
 ) -> None:
-    """Raise ``ScenarioError`` unless weights in the scheme called ``weights`` and ``cache_bytes`` (of all devices
-    together) fit their memory."""
+    """Raise ``ScenarioError`` unless weights in the scheme called ``weights``, those of a draft and ``cache_bytes`` (of
+    all devices together) fit their memory."""
     scheme, capacity = parse_scheme(weights), hardware.memory_bytes * tensor_parallel
     held = weight_bytes(model, scheme)
-    if held + cache_bytes <= capacity:
+    if held + draft_bytes + cache_bytes <= capacity:
         return
+    draft = f", those of its draft {draft_bytes / GIB:.1f} GiB" if draft_bytes else ""
     cache = f" and the cache {cache_bytes / GIB:.1f} GiB" if cache_bytes else ""
-    need = f"the weights of {model.name} in {scheme.label} need {held / GIB:.1f} GiB{cache}"
+    need = f"the weights of {model.name} in {scheme.label} need {held / GIB:.1f} GiB{draft}{cache}"
     has = f"{tensor_parallel} × {hardware.name} has {capacity / GIB:.1f} GiB"
     raise ScenarioError(f"step_time.roofline: {need}, but {has}; raise tensor_parallel or take smaller weights")
+
+
+def check_holds(hardware: Hardware, tensor_parallel: int, memory_bytes: int, key: str) -> None:
+    """Raise ``ScenarioError`` if the memory that ``kv_cache`` says all devices together have, as ``key``, is more than
+    they come with."""
+    capacity = hardware.memory_bytes * tensor_parallel
+    if memory_bytes > capacity:
+        rule = f"must be ≤ the {size_text(capacity)} of {tensor_parallel} × {hardware.name}, all devices together"
+        raise ScenarioError(f"engine.kv_cache.{key}: {rule} (got {size_text(memory_bytes)})")
 
 
 def kv_bytes_per_device(model: ModelSpec, tensor_parallel: int, kv_dtype: str) -> int:
