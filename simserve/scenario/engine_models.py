@@ -46,8 +46,8 @@ class CacheCapacity(Strict):
     )
     device_memory: Bytes | None = Field(
         None,
-        description="memory of all devices together (48GiB for two cards of 24GiB; simserve memory asks for one's), off "
-        "which the scenario's weights, a draft's and overhead come first",
+        description="memory of all devices together (48GiB for two cards of 24GiB; simserve memory asks for one's), "
+        "off which the scenario's weights, a draft's and overhead come first",
     )
     weights: SchemeName | None = Field(
         None, description="with memory: makes it device_memory, from which weights kept so come off (int8, int4, …)"

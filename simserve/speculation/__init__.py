@@ -49,8 +49,12 @@ accepted / drafted is then free of bias, while ``tokens_per_pass`` = emitted by 
 **Time.** ``step_time.PassTime``: the target's step of the whole batch, plus the draft's: γ decode steps of the same
 sequences whose contexts grow by one from step to step; the first also computes the chunks of the batch, since a draft
 needs the prompts as well. A draft step costs a fraction c of the target's, or what the draft's own profile or roofline
-says. Not modelled: the second token that a draft computes in its first step after all its drafts were accepted, and
-the room that a draft's own weights and cache take (give the target's cache what is left for it).
+says. Not modelled: the second token that a draft computes in its first step after all its drafts were accepted.
+
+**Memory.** A cache of ``num_blocks`` or ``memory`` bytes is the target's. Where a device's memory is shared out
+(``device_memory``), the weights of a draft come off too, and each token takes the draft's keys and values beside the
+target's: of a draft with a roofline on the same hardware, or with a profile; of a mere cost nothing is known, and the
+result says that it was not counted. A draft is counted once, however many devices share the target.
 
 **Not with it**: policies static (rows of one tensor would have to advance by different numbers of tokens) and
 transformers (there it serves one sequence at a time), asynchronous scheduling, swapping.
