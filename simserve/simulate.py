@@ -169,6 +169,8 @@ def run_engine(
     records = Records(RequestRecords(table))
     if clients.concurrency is not None:
         records.requests.arrival_ns.fill(NEVER)  # until it is sent
+    elif clients.turns is not None:
+        records.requests.arrival_ns[clients.turns.follows] = NEVER
     records.capacity_tokens, records.max_num_seqs = pool.allocator.capacity_tokens, pool.limits.max_num_seqs
     env = simpy.Environment()
     recorder = DraftingRecorder(records, pool) if isinstance(pool, DraftingPool) else Recorder(records, pool)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from hypothesis import strategies as st
 
-from simserve.clients import OPEN_LOOP, STAYS, ClientPlan, RetryPolicy
+from simserve.clients import NOBODY, OPEN_LOOP, STAYS, ClientPlan, RetryPolicy, Turns
 from simserve.request import RequestTable
 from simserve.step_time.stretch import NS_PER_S, StepTime
 from tests.prefixes import contents, fitting_block_sizes
@@ -70,7 +70,8 @@ class Case:
             ids = [list(self.table.content[i].ids) for i in range(len(self.table))]
             columns += f", Content of {ids} by {self.table.content.block_tokens}"
         plan = [(f.name, getattr(self.clients, f.name)) for f in fields(self.clients)]
-        lists = [(name, x.tolist() if isinstance(x, np.ndarray) else x) for name, x in plan if x is not None]
+        plan = [(name, [x.next_id, x.wait_ns] if isinstance(x, Turns) else x) for name, x in plan if x is not None]
+        lists = [(name, x.tolist() if isinstance(x, np.ndarray) else x) for name, x in plan]
         clients = ", ".join(f"{name}={value}" for name, value in lists)
         return f"Case(table_of({columns}), {self.settings}, {self.step_time}, plan_of({clients}))"
 
@@ -90,11 +91,22 @@ def plan_of(
     cancel_after_ns=None,
     retry=None,
     jitter=None,
+    turns=None,
 ) -> ClientPlan:
-    """A client plan from plain lists."""
+    """A client plan from plain lists; ``turns`` are (next_id, wait_ns)."""
     think, cancel = (None if column is None else np.array(column, np.int64) for column in (think_ns, cancel_after_ns))
     draws = None if jitter is None else np.array(jitter, np.float64)
-    return ClientPlan(concurrency, think, timeout_ns, ttft_timeout_ns, cancel, retry, draws)
+    chained = None if turns is None else Turns(*(np.array(column, np.int64) for column in turns))
+    return ClientPlan(concurrency, think, timeout_ns, ttft_timeout_ns, cancel, retry, draws, chained)
+
+
+@st.composite
+def session_turns(draw: st.DrawFn, n: int, times: st.SearchStrategy[int]) -> tuple[list[int], list[int]]:
+    """Requests dealt out to sessions, in which each waits for the one before: (next_id, wait_ns)."""
+    sessions = draw(st.lists(st.integers(0, 3), min_size=n, max_size=n))
+    waits = draw(st.lists(st.one_of(st.just(0), times), min_size=n, max_size=n))
+    following = [next((j for j in range(i + 1, n) if sessions[j] == sessions[i] > 0), NOBODY) for i in range(n)]
+    return following, waits
 
 
 @st.composite
@@ -253,6 +265,7 @@ def client_plans(draw: st.DrawFn, n: int, times: st.SearchStrategy[int]) -> Clie
         cancel_after_ns=column(st.one_of(st.just(STAYS), times, st.just(0))),
         retry=retry,
         jitter=jitter,
+        turns=maybe(session_turns(n, times)) if concurrency is None else None,
     )
 
 

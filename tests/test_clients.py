@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simserve.clients import OPEN_LOOP, ClientPlan, RetryPolicy
+from simserve.clients import NOBODY, OPEN_LOOP, ClientPlan, RetryPolicy, Turns
 from simserve.clients.clients import Arrival, Clients, Departure
 from simserve.engine import EngineOptions
 from simserve.records import CANCELLED, FINISHED, REJECTED, TIMED_OUT
@@ -16,7 +16,7 @@ from simserve.simulate import run_engine
 from tests.builders import build_scheduler
 from tests.reference_types import Settings
 from tests.step_times import ConstantStepTime
-from tests.strategies import MS, table_of, tables
+from tests.strategies import MS, session_turns, table_of, tables
 
 ROOMY = Settings("continuous", "paged", 4, 1000, 1000, num_blocks=10_000)
 FOREVER = 1 << 60
@@ -173,3 +173,34 @@ def test_patience_without_end_changes_nothing(table, share):
     for name in ("status", "first_scheduled_ns", "first_token_ns", "last_token_ns", "end_ns"):
         assert (getattr(with_deadlines.requests, name) == getattr(without.requests, name)).all()
     assert (with_deadlines.itl_counts == without.itl_counts).all()
+
+
+def test_turns_follow_answers_by_their_wait():
+    """A session of three beside a request of its own: each turn is sent its wait after the one before has ended, not
+    when the table has it, and its row says so."""
+    table = table_of([0, 0, 1 * MS, 3 * MS], [4] * 4, [5, 5, 2, 3])
+    turns = Turns(np.array([2, NOBODY, 3, NOBODY]), np.array([0, 0, 7 * MS, 0]))
+    clients = Clients(table, ClientPlan(turns=turns))
+    assert [e.request.id for e in clients.pop_until(FOREVER)] == [0, 1]
+    assert not clients.is_arrival_scheduled
+    clients.ended(0, 50 * MS)
+    (turn,) = clients.pop_until(FOREVER)
+    assert (turn.time_ns, turn.request.id, turn.request.arrival_ns, turn.attempt) == (57 * MS, 2, 57 * MS, 1)
+    r = run(table, ClientPlan(turns=turns)).requests
+    assert r.arrival_ns.tolist() == [0, 0, 12 * MS, 14 * MS]
+    assert r.end_ns.tolist() == [5 * MS, 5 * MS, 14 * MS, 17 * MS]
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), table=tables())
+def test_a_session_is_sequential_and_nobody_is_lost(data, table):
+    """Law: a turn arrives exactly its wait after the end of the one before it, and every request ends."""
+    next_id, wait_ns = data.draw(session_turns(len(table), st.integers(0, 50 * MS)))
+    plan = ClientPlan(turns=Turns(np.array(next_id), np.array(wait_ns)))
+    r = run(table, plan, Settings("continuous", "paged", 2, 1000, 1000, num_blocks=10_000)).requests
+    assert ((r.status == FINISHED) | (r.status == REJECTED)).all()
+    for i, j in enumerate(next_id):
+        if j != NOBODY:
+            assert r.arrival_ns[j] == r.end_ns[i] + wait_ns[j]
+    starts = ~plan.turns.follows
+    assert (r.arrival_ns[starts] == table.arrival_ns[starts]).all()

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
-from simserve.request import Request, RequestTable
+from simserve.request import IntColumn, Request, RequestTable
 
 _CHUNK = 4096
 
 
 class Arrivals:
-    """The requests of a table that have not arrived yet. Objects are made a chunk ahead, so memory stays flat."""
+    """The requests of a table that have not arrived yet, or those of ``rows``, given in their order. Objects are made a
+    chunk ahead, so memory stays flat."""
 
-    def __init__(self, table: RequestTable) -> None:
+    def __init__(self, table: RequestTable, rows: IntColumn | None = None) -> None:
         self._table = table
+        self._rows = rows
         self._next_row = 0
         self._ahead: deque[Request] = deque()
         self._refill()
@@ -51,7 +53,9 @@ class Arrivals:
 
     def _refill(self) -> bool:
         """Make the next chunk of requests; False when the table is exhausted."""
-        table, rows = self._table, slice(self._next_row, self._next_row + _CHUNK)
+        table, part = self._table, slice(self._next_row, self._next_row + _CHUNK)
+        ids = range(len(table))[part] if self._rows is None else self._rows[part].tolist()
+        rows = part if self._rows is None else self._rows[part]
         columns = (
             table.arrival_ns,
             table.num_prompt_tokens,
@@ -61,8 +65,8 @@ class Arrivals:
         )
         values = [column[rows].tolist() for column in columns]
         if table.content is not None:
-            values.append([table.content[self._next_row + i] for i in range(len(values[0]))])
-        made = [Request(self._next_row + i, *row) for i, row in enumerate(zip(*values, strict=True))]
+            values.append([table.content[i] for i in ids])
+        made = [Request(i, *row) for i, row in zip(ids, zip(*values, strict=True), strict=True)]
         self._ahead.extend(made)
         self._next_row += len(made)
         return bool(made)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from simserve.clients.arrivals import Arrivals
-from simserve.clients.plan import STAYS, ClientPlan
+from simserve.clients.plan import NOBODY, STAYS, ClientPlan
 from simserve.request import Request, RequestTable, Sequence
 
 
@@ -49,12 +49,15 @@ class Clients:
 
     def __init__(self, table: RequestTable, plan: ClientPlan) -> None:
         self._plan = plan
-        self._rows = Arrivals(table)
+        self._table = table
+        self._turns = plan.turns
+        self._rows = Arrivals(table, None if plan.turns is None else (~plan.turns.follows).nonzero()[0])
         self._is_closed = plan.concurrency is not None
         self._sends: list[tuple[int, int, int, Request]] = []  # time, id, attempt: what was decided to be sent later
         self._deadlines: list[_Deadline] = []
         self._has_deadlines = any(x is not None for x in (plan.timeout_ns, plan.ttft_timeout_ns, plan.cancel_after_ns))
-        self._reacts = self._is_closed or self._has_deadlines or plan.retry is not None
+        sends_in_turn = self._is_closed or plan.turns is not None
+        self._reacts = sends_in_turn or self._has_deadlines or plan.retry is not None
         self._present: dict[int, tuple[int, Sequence]] = {}  # attempt and sequence of those waiting or running
         self._away: dict[int, tuple[int, Request]] = {}  # last attempt of those backing off
         for _ in range(min(plan.concurrency or 0, len(table))):
@@ -136,9 +139,13 @@ class Clients:
         return True
 
     def ended(self, request_id: int, now_ns: int) -> None:
-        """The request is over for its client, whatever became of it: in a closed loop the next one follows."""
+        """The request is over for its client, whatever became of it: in a closed loop, or a session, the next one
+        follows."""
         if self._reacts:
             self._present.pop(request_id, None)
+        if self._turns is not None and (next_id := int(self._turns.next_id[request_id])) != NOBODY:
+            time_ns = now_ns + int(self._turns.wait_ns[next_id])
+            heapq.heappush(self._sends, (time_ns, next_id, 1, self._table[next_id]))
         if self._is_closed:
             self._send_next(now_ns, think=True)
 

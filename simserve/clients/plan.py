@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from simserve.request import IntColumn
 
+NOBODY = -1  # in ``Turns.next_id``: the session ends
 STAYS = -1  # in ``cancel_after_ns``: this client never leaves by itself
 
 
@@ -38,11 +39,29 @@ class RetryPolicy:
 
 
 @dataclass(frozen=True)
+class Turns:
+    """Sessions: request j = ``next_id[i]`` (NOBODY: none) is sent ``wait_ns[j]`` after request i has ended, whatever
+    became of that; the time that the table has for it is the earliest possible. Requests that nobody precedes come at
+    the table's times."""
+
+    next_id: IntColumn
+    wait_ns: IntColumn
+
+    @property
+    def follows(self) -> npt.NDArray[np.bool_]:
+        """Whether a request waits for another to end."""
+        held = np.zeros(len(self.next_id), bool)
+        held[self.next_id[self.next_id != NOBODY]] = True
+        return held
+
+
+@dataclass(frozen=True)
 class ClientPlan:
     """The clients of a workload. Columns have one entry per request; without one, nobody does that.
 
     ``concurrency`` clients in a closed loop each send their next request ``think_ns`` after their last answer; without
-    it requests come at the table's own times (open loop). ``jitter`` has a row per request and a draw per retry.
+    it requests come at the table's own times (open loop), but for those that ``turns`` holds back. ``jitter`` has a row
+    per request and a draw per retry.
     """
 
     concurrency: int | None = None
@@ -52,6 +71,7 @@ class ClientPlan:
     cancel_after_ns: IntColumn | None = None  # from a request's first arrival; STAYS: never
     retry: RetryPolicy | None = None
     jitter: npt.NDArray[np.float64] | None = None
+    turns: Turns | None = None  # open loops only
 
 
 OPEN_LOOP = ClientPlan()

@@ -36,12 +36,13 @@ class EarlyStop:
 
     @classmethod
     def for_run(cls, workload: Workload, engine: EngineLimits) -> EarlyStop | None:
-        """The rule for a workload; None where it does not apply: closed loops and people who leave keep their backlog
-        bounded by themselves, and requests that all come at once offer no rate."""
+        """The rule for a workload; None where it does not apply: closed loops, sessions and people who leave keep their
+        backlog bounded by themselves, and requests that all come at once offer no rate."""
         table, clients = workload.table, workload.clients
-        leaves = (clients.concurrency, clients.timeout_ns, clients.ttft_timeout_ns, clients.cancel_after_ns)
+        waits = (clients.concurrency, clients.turns)
+        leaves = (clients.timeout_ns, clients.ttft_timeout_ns, clients.cancel_after_ns)
         limited = getattr(engine, "max_queued_requests", None) is not None
-        if limited or any(each is not None for each in leaves) or len(table) < 2 * MIN_REQUESTS:
+        if limited or any(each is not None for each in (*waits, *leaves)) or len(table) < 2 * MIN_REQUESTS:
             return None
         return None if table.arrival_ns[0] == table.arrival_ns[-1] else cls(len(table), engine.max_num_seqs)
 
