@@ -25,6 +25,7 @@ from simserve import (
     quantize_command,
     replay_command,
     sweep_command,
+    trace_command,
     validate_command,
 )
 from simserve.errors import InputError
@@ -44,6 +45,7 @@ app = typer.Typer(
 
 
 app.add_typer(profile_command.app, name="profile")
+app.add_typer(trace_command.app, name="trace")
 
 
 def main() -> None:

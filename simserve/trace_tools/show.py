@@ -1,0 +1,114 @@
+"""What ``simserve trace info`` prints: a line per fact, a table of lengths, three small pictures, and every oddity."""
+
+from __future__ import annotations
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from simserve.trace_tools.picture import columns, log_bins, narrowed
+from simserve.trace_tools.profile import PERCENTILES, Profile
+from simserve.workload.trace import Trace
+
+WIDTH_IN_A_PIPE = 120
+PICTURE_WIDTH = 60
+_LABELS = 18
+
+
+def show_profile(name: str, found: Profile, trace: Trace, console: Console) -> None:
+    """Print the profile of a trace."""
+    if not console.is_terminal:
+        console.width = max(console.width, WIDTH_IN_A_PIPE)
+    console.print(Text(f"{name}: {found['num_requests']:,} requests", style="bold"))
+    console.print(_facts(found))
+    console.print(_lengths(found))
+    width = max(10, min(PICTURE_WIDTH, console.width - _LABELS - 2))
+    for line in _pictures(found, trace, width):
+        console.print(Text(line), soft_wrap=True)
+    for note in found["notes"]:
+        console.print(Text(f"note: {note}", style="yellow"), soft_wrap=True)
+
+
+def duration(seconds: float) -> str:
+    """A time as people say it, three digits of it: 850 ms, 59.2 s, 12.5 min, 3.25 h, 7.5 days."""
+    for limit, unit, size in ((1.0, "ms", 1e-3), (120.0, "s", 1.0), (7_200.0, "min", 60.0), (172_800.0, "h", 3_600.0)):
+        if seconds < limit:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds / 86_400:,.4g} days"
+
+
+def _facts(found: Profile) -> Table:
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2))
+    for label, text in (*_time_facts(found["arrivals"]), *_other_facts(found)):
+        table.add_row(label, Text(text))
+    return table
+
+
+def _time_facts(arrivals: Profile | None) -> list[tuple[str, str]]:
+    if arrivals is None:
+        return [("times", "none: an order alone, for workload.concurrency")]
+    if not arrivals["span_s"]:
+        return [("times", "all at once")]
+    facts = [
+        ("span", f"{duration(arrivals['span_s'])} ({arrivals['span_s']:,.3f} s)"),
+        ("rate", f"{arrivals['mean_rate_rps']:.4g} requests/s on average"),
+        ("busiest window", f"{arrivals['peak_rate_rps']:.4g} requests/s for {duration(arrivals['window_s'])}"),
+        ("CV of gaps", f"{arrivals['gap_cv']:.3g} (Poisson: 1)"),
+    ]
+    if arrivals["count_dispersion"] is not None:
+        windows = f"{len(arrivals['counts'])} windows"
+        facts.append(("counts", f"variance {arrivals['count_dispersion']:.3g} × mean in {windows} (Poisson: 1)"))
+    facts.append(("longest gap", duration(arrivals["longest_gap_s"])))
+    if share := arrivals["share_at_the_time_of_another"]:
+        facts.append(("same time", f"{100 * share:.3g} % arrive at the very time of the one before"))
+    return facts
+
+
+def _other_facts(found: Profile) -> list[tuple[str, str]]:
+    facts = []
+    if declared := found["declared_max_output_tokens"]:
+        facts.append(("declared maxima", f"{declared['num_requests']:,} requests, at most {declared['max']:,} tokens"))
+    if len(found["priorities"]) > 1 or "0" not in found["priorities"]:
+        shown = [f"{value}: {count:,}" for value, count in found["priorities"].items()]
+        facts.append(("priorities", ", ".join(shown[:8]) + (f" and {len(shown) - 8:,} more" if shown[8:] else "")))
+    if sessions := found["sessions"]:
+        turns = f"{sessions['mean_requests']:.3g} requests each, at most {sessions['max_requests']:,}"
+        facts.append(("sessions", f"{sessions['num_sessions']:,}, {turns}"))
+    if prefix := found["prefix"]:
+        blocks = f"{prefix['num_distinct_blocks']:,} distinct of {prefix['num_blocks']:,} whole blocks"
+        rate = f"{100 * prefix['hit_rate_bound']:.1f} % of the prompt tokens"
+        facts.append(("prefix hits", f"at most {rate} ({blocks} of {prefix['block_tokens']:,} tokens)"))
+    return facts
+
+
+def _lengths(found: Profile) -> Table:
+    table = Table(box=box.SIMPLE_HEAD)
+    heads = ("mean", "min", *(f"p{q}" for q in PERCENTILES), "max", "sum")
+    table.add_column("tokens", no_wrap=True)
+    for head in heads:
+        table.add_column(head, justify="right", no_wrap=True)
+    for label, key in (("prompt", "num_prompt_tokens"), ("output", "num_output_tokens")):
+        numbers = found[key]
+        cells = [f"{numbers[head]:,.1f}" if head == "mean" else f"{numbers[head]:,.0f}" for head in heads]
+        table.add_row(label, *cells)
+    return table
+
+
+def _pictures(found: Profile, trace: Trace, width: int) -> list[str]:
+    lines = []
+    arrivals = found["arrivals"]
+    if arrivals is not None and arrivals["span_s"]:
+        counts = narrowed(arrivals["counts"], width)
+        lines.append(f"{'arrivals':<{_LABELS}}{columns(counts)}")
+        lines.append(f"{'':<{_LABELS}}{_ends('0 s', duration(arrivals['span_s']), len(counts))}")
+    for label, tokens in (("prompt tokens", trace.num_prompt_tokens), ("output tokens", trace.num_output_tokens)):
+        binned, low, high = log_bins(tokens, width // 2)
+        if low < high:
+            lines.append(f"{label:<{_LABELS}}{columns(binned.tolist())}")
+            lines.append(f"{'  (log scale)':<{_LABELS}}{_ends(f'{low:,}', f'{high:,}', len(binned))}")
+    return lines
+
+
+def _ends(left: str, right: str, width: int) -> str:
+    return left + right.rjust(max(width - len(left), len(right) + 1))
