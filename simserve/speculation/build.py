@@ -65,4 +65,14 @@ def with_drafts(
         draft, cost = Draft(roofline, 1.0), f"of {spec.name}, whose steps are estimated on {config.roofline}"
     else:
         draft, cost = Draft(target, config.cost), f"each assumed to take {config.cost:g} of a step"
-    return PassTime(target, draft, f"{speculation.draft_tokens} drafts per pass, {cost}")
+    return PassTime(target, draft, f"{speculation.draft_tokens} drafts per pass, {cost}{_left_out(scenario, target)}")
+
+
+def _left_out(scenario: Scenario, target: StepTime) -> str:
+    """What a reader must know of measured steps, which have one row of the output head for each sequence: those of
+    verified drafts, all of which need one, are not in them."""
+    if not isinstance(target, ProfileStepTime):
+        return ""
+    spec = load_model_spec(scenario.locate(scenario.model))
+    share = spec.lm_head_parameters / (spec.matmul_parameters + spec.lm_head_parameters)
+    return f"; measured steps lack the drafts' rows of the output head, {share:.0%} of a token's products with weights"
