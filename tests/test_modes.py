@@ -113,6 +113,7 @@ def twice(draw: st.DrawFn, policy: str, allocator: str) -> tuple[Case, RequestTa
     drafts = {"speculation": draw(speculations())} if draw(st.booleans()) and may_speculate(policy, allocator) else {}
     case = draw(client_cases(policy=policy, allocator=allocator, tight=draw(st.booleans()), **drafts))
     clients = replace(case.clients, concurrency=None, think_ns=None, cancel_after_ns=None, retry=None, jitter=None)
+    clients = replace(clients, turns=None)
     return replace(case, clients=clients), case.table
 
 
