@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -108,26 +109,76 @@ class RequestCells:
 
 
 class RowBuffer:
-    """Rows of equally many integers, 8 bytes each: a million spans must not become a million Python tuples."""
+    """Rows of equally many integers. A million spans must not become a million Python tuples, nor take 8 bytes for each
+    of their small numbers: full blocks of rows are kept by column, each as narrow as its values allow."""
 
-    def __init__(self, width: int) -> None:
-        self._width = width
-        self._values = array("q")
+    def __init__(self, width: int, block_rows: int = 1 << 15) -> None:
+        self._width, self._block_rows = width, block_rows
+        self._open = array("q")  # the last rows, one after the other
+        self._open_limit = width * block_rows
+        self._blocks: list[list[npt.NDArray[np.signedinteger[Any]]]] = []  # columns of each
+        self._num_kept = 0  # rows in blocks
 
     def append(self, row: Iterable[int]) -> None:
         """Add one row of exactly ``width`` integers."""
-        self._values.extend(row)
+        self._open.extend(row)
+        if len(self._open) >= self._open_limit:
+            self._close()
 
     def append_all(self, rows: IntColumn) -> None:
         """Add rows, shape (rows, width)."""
-        self._values.frombytes(np.ascontiguousarray(rows, np.int64).tobytes())
+        self._close()
+        for begin in range(0, len(rows), self._block_rows):
+            self._keep(rows[begin : begin + self._block_rows])
 
     def __len__(self) -> int:
-        return len(self._values) // self._width
+        return self._num_kept + len(self._open) // self._width
 
-    def matrix(self) -> IntColumn:
-        """A copy of all rows, shape (rows, width)."""
-        return np.array(self._values, np.int64).reshape(-1, self._width)
+    def column(self, i: int) -> IntColumn:
+        """A copy of column ``i``."""
+        self._close()
+        parts = [block[i] for block in self._blocks]
+        return np.concatenate(parts, dtype=np.int64) if parts else np.zeros(0, np.int64)
+
+    def _close(self) -> None:
+        if self._open:
+            self._keep(np.array(self._open, np.int64).reshape(-1, self._width))
+            self._open = array("q")
+
+    def _keep(self, rows: IntColumn) -> None:
+        columns = np.ascontiguousarray(rows.T)
+        ends = zip(columns, columns.min(axis=1).tolist(), columns.max(axis=1).tolist(), strict=True)
+        self._blocks.append([column.astype(_narrowest(low, high)) for column, low, high in ends])
+        self._num_kept += len(rows)
+
+
+def _narrowest(low: int, high: int) -> type[np.signedinteger[Any]]:
+    for kind in (np.int8, np.int16, np.int32):
+        limits = np.iinfo(kind)
+        if limits.min <= low and high <= limits.max:
+            return kind
+    return np.int64
+
+
+class Columns(Mapping[str, IntColumn]):
+    """The columns of a ``RowBuffer`` by name, int64, each put together when it is asked for: all of a long run's at
+    once would take more memory than everything else."""
+
+    def __init__(self, rows: RowBuffer, names: tuple[str, ...]) -> None:
+        self._rows = rows
+        self._places = {name: i for i, name in enumerate(names)}
+
+    def __getitem__(self, name: str) -> IntColumn:
+        return self._rows.column(self._places[name])
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._places
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
 
 
 @dataclass(slots=True)
@@ -168,10 +219,9 @@ class SpanRecords:
     def __init__(self) -> None:
         self.rows = RowBuffer(len(self.COLUMNS))
 
-    def columns(self) -> dict[str, IntColumn]:
+    def columns(self) -> Columns:
         """The rows as int64 columns by name."""
-        data = self.rows.matrix()
-        return {name: data[:, i] for i, name in enumerate(self.COLUMNS)}
+        return Columns(self.rows, self.COLUMNS)
 
 
 class OccupancyRecords:
@@ -191,9 +241,13 @@ class OccupancyRecords:
 
     def columns(self) -> dict[str, IntColumn]:
         """The rows as int64 columns by name, in order of admission."""
-        data = self.rows.matrix()
-        data = data[np.lexsort((data[:, 0], data[:, 2]))]
-        return {name: data[:, i] for i, name in enumerate(self.COLUMNS)}
+        columns = self.as_released()
+        order = np.lexsort((columns["request_id"], columns["admitted_ns"]))
+        return {name: columns[name][order] for name in self.COLUMNS}
+
+    def as_released(self) -> Columns:
+        """The same in order of release, without the work of sorting them."""
+        return Columns(self.rows, self.COLUMNS)
 
 
 @dataclass

@@ -6,6 +6,8 @@ difference of two of them, however many spans it cuts or lies inside.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pandas as pd
 
@@ -32,7 +34,7 @@ TIMELINE_COLUMNS = (
 class SpanIntegral:
     """Integrals over time of the columns of ``SpanRecords``; outside every span a quantity counts as zero."""
 
-    def __init__(self, columns: dict[str, IntColumn]) -> None:
+    def __init__(self, columns: Mapping[str, IntColumn]) -> None:
         self.columns = columns
         self._begin = columns["begin_ns"]
         self._duration = (columns["end_ns"] - self._begin).astype(np.float64)
@@ -43,7 +45,7 @@ class SpanIntegral:
         ``first`` and ``last`` are the quantity at the two ends of every span; without ``last`` it is constant.
         """
         widths = np.diff(edges_ns)
-        areas = np.diff(self._until(edges_ns, first, first if last is None else last))
+        areas = np.diff(self._until(edges_ns, first, last))
         return np.divide(areas, widths, out=np.zeros_like(areas), where=widths > 0)
 
     def column_means(self, edges_ns: FloatColumn, name: str) -> FloatColumn:
@@ -69,17 +71,29 @@ class SpanIntegral:
     def _column(self, name: str) -> FloatColumn:
         return self.columns[name].astype(np.float64)
 
-    def _until(self, times_ns: FloatColumn, first: FloatColumn, last: FloatColumn) -> FloatColumn:
+    def _until(self, times_ns: FloatColumn, first: FloatColumn, last: FloatColumn | None) -> FloatColumn:
         """The integral from the beginning up to each time, in units of the quantity × ns."""
         if not len(self._begin):
             return np.zeros(len(times_ns))
-        before = np.concatenate([[0.0], np.cumsum((first + last) / 2 * self._duration)])
+        areas = self._areas(first, last)
+        np.cumsum(areas, out=areas)
         i = np.maximum(np.searchsorted(self._begin, times_ns, side="right") - 1, 0)
-        duration = self._duration[i]
+        before = np.where(i > 0, areas[i - 1], 0.0)
+        duration, begin = self._duration[i], first[i]
+        end = begin if last is None else last[i]
         elapsed = np.clip(times_ns - self._begin[i], 0.0, duration)
-        growth = np.divide(last[i] - first[i], duration, out=np.zeros_like(duration), where=duration > 0)
-        integral: FloatColumn = before[i] + elapsed * (first[i] + growth * elapsed / 2)
+        growth = np.divide(end - begin, duration, out=np.zeros_like(duration), where=duration > 0)
+        integral: FloatColumn = before + elapsed * (begin + growth * elapsed / 2)
         return integral
+
+    def _areas(self, first: FloatColumn, last: FloatColumn | None) -> FloatColumn:
+        """The integral over each span."""
+        if last is None:
+            return first * self._duration
+        areas = first + last
+        areas /= 2
+        areas *= self._duration
+        return areas
 
 
 def timeline(records: Records, num_bins: int = NUM_BINS) -> pd.DataFrame:

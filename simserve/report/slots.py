@@ -41,10 +41,10 @@ def slot_figures(styles: Sequence[VariantStyle], records: Mapping[str, Records])
 
 def slot_shares(records: Records) -> dict[str, float]:
     """Share of the slot-time (slots × time from first arrival to the last release) per phase; the rest was empty."""
-    bars = occupancy_bars(records.occupancy.columns())
+    columns = records.occupancy.as_released()
     whole_ns = records.max_num_seqs * _end_ns(records)
-    spent = np.bincount(bars["phase"], weights=bars["end_ns"] - bars["begin_ns"], minlength=len(PHASES))
-    return {name: float(spent[i]) / whole_ns if whole_ns else 0.0 for i, name in enumerate(PHASES)}
+    spent = [int(np.maximum(end - begin, 0).sum()) for begin, end in _phases(columns)]
+    return {name: spent[i] / whole_ns if whole_ns else 0.0 for i, name in enumerate(PHASES)}
 
 
 def slot_table(styles: Sequence[VariantStyle], records: Mapping[str, Records]) -> Table:
@@ -60,19 +60,25 @@ def slot_table(styles: Sequence[VariantStyle], records: Mapping[str, Records]) -
 def occupancy_bars(columns: Mapping[str, IntColumn]) -> pd.DataFrame:
     """One row per phase of an admission that takes time: ``slot``, ``request_id``, ``phase`` (an index of ``PHASES``),
     ``begin_ns``, ``end_ns``. A phase that never began takes no time: the one before lasts until the release."""
-    released = columns["released_ns"]
-    idle = np.where(columns["idle_ns"] == NEVER, released, columns["idle_ns"])
-    decoding = np.where(columns["decoding_ns"] == NEVER, idle, columns["decoding_ns"])
+    begins, ends = zip(*_phases(columns), strict=True)
     bars = pd.DataFrame(
         {
             "slot": np.tile(columns["slot"], 3),
             "request_id": np.tile(columns["request_id"], 3),
-            "phase": np.repeat(np.arange(3), len(released)),
-            "begin_ns": np.concatenate([columns["admitted_ns"], decoding, idle]),
-            "end_ns": np.concatenate([decoding, idle, released]),
+            "phase": np.repeat(np.arange(3), len(columns["slot"])),
+            "begin_ns": np.concatenate(begins),
+            "end_ns": np.concatenate(ends),
         }
     )
     return bars[bars["end_ns"] > bars["begin_ns"]]
+
+
+def _phases(columns: Mapping[str, IntColumn]) -> tuple[tuple[IntColumn, IntColumn], ...]:
+    """Begin and end of each of ``PHASES``."""
+    released, idle, decoding = columns["released_ns"], columns["idle_ns"], columns["decoding_ns"]
+    idle = np.where(idle == NEVER, released, idle)
+    decoding = np.where(decoding == NEVER, idle, decoding)
+    return (columns["admitted_ns"], decoding), (decoding, idle), (idle, released)
 
 
 def _is_small(records: Records) -> bool:
@@ -83,7 +89,7 @@ def _is_small(records: Records) -> bool:
 
 
 def _end_ns(records: Records) -> int:
-    return int(records.occupancy.columns()["released_ns"].max(initial=0))
+    return int(records.occupancy.as_released()["released_ns"].max(initial=0))
 
 
 def _figure(style: VariantStyle, records: Records, end_ns: int) -> Figure:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from simserve.records import FINISHED, Records
@@ -30,7 +32,7 @@ def backlogged_rps(records: Records) -> float | None:
     return len(counted) * NS_PER_S / float(counted[-1] - ends[0])
 
 
-def _longest_backlog(spans: dict[str, IntColumn]) -> tuple[int, int]:
+def _longest_backlog(spans: Mapping[str, IntColumn]) -> tuple[int, int]:
     """Begin and end of the longest run of neighbouring spans with someone waiting at both ends of each."""
     waiting = (spans["num_waiting_begin"] > 0) & (spans["num_waiting_end"] > 0) & (spans["num_steps"] > 0)
     edges = np.flatnonzero(np.diff(np.concatenate([[False], waiting, [False]]).astype(np.int8)))
