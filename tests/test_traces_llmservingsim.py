@@ -1,4 +1,4 @@
-"""LLMServingSim's traces: nanoseconds, token ids that are compared as tokens, and sessions that are refused."""
+"""LLMServingSim's traces: nanoseconds, token ids that are compared as tokens. Sessions: test_traces_sessions."""
 
 import gzip
 import json
@@ -98,19 +98,6 @@ def test_what_is_no_token_id_is_one_sentence(tmp_path: Path, token: object) -> N
     rule = "must be a list of whole numbers from 0 to 4,294,967,295"
     with pytest.raises(TraceError, match=rf"^t.jsonl: row 2: input_tok_ids: {rule} \(got "):
         read(tmp_path, ROW, ROW | {"input_tok_ids": [1, token]})
-
-
-def test_sessions_are_refused_in_one_sentence(tmp_path: Path) -> None:
-    """Their later requests have no time of their own, and a replay would invent one; also beside flat rows."""
-    parts = [{"input_toks": 4, "output_toks": 2, "tool_duration_ns": 5}] * 2
-    session = {"session_id": "a", "arrival_time_ns": 0, "sub_requests": parts}
-    for rows in ([session], [ROW, session]):
-        with pytest.raises(TraceError) as caught:
-            read(tmp_path, *rows)
-        assert str(caught.value) == (
-            "t.jsonl: must hold requests with times of their own (got sessions in 'sub_requests', whose next request "
-            "waits for the answer before it); write a line per request"
-        )
 
 
 def test_answers_are_named_as_not_used(tmp_path: Path) -> None:

@@ -186,7 +186,7 @@ def test_bailian_is_told_by_its_chats_and_has_seconds_and_16_token_blocks(tmp_pa
     assert chains(trace) == [[0, 1], [0, 1]]
     assert trace.content is not None
     assert trace.content.block_tokens == 16
-    assert trace.notes[0] == "t.jsonl: columns not used: chat_id, parent_chat_id, type, turn"
+    assert trace.notes[0] == "t.jsonl: columns not used: type, turn"
 
 
 def test_blocks_of_another_size_are_refused_not_misread(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from simserve.clients.plan import OPEN_LOOP, ClientPlan
+from simserve.clients.plan import OPEN_LOOP, ClientPlan, Turns
 from simserve.errors import ScenarioError
 from simserve.request import IntColumn, RequestTable
 from simserve.scenario.workload_models import GeneratedWorkload, TraceWorkload, WorkloadConfig
@@ -16,6 +16,7 @@ from simserve.workload.behaviour import client_plan
 from simserve.workload.content import repeated_tokens, taken
 from simserve.workload.generate import arrival_times_ns, lengths
 from simserve.workload.refusal import refusal
+from simserve.workload.replayed_sessions import in_sessions
 from simserve.workload.resample import circular_blocks, resampled
 from simserve.workload.streams import stream
 from simserve.workload.timestamps import NS_PER_S
@@ -35,16 +36,19 @@ def build_workload(config: WorkloadConfig, seed: int, base_dir: Path) -> Workloa
     """The requests of a workload and its clients; a trace's path is relative to ``base_dir``. The same seed gives the
     same bytes. In a closed loop the table's times are all 0: the clients decide.
 
-    Raises TraceError for a bad trace, ScenarioError for times that would take decades or blocks longer than the trace.
+    Requests of a trace that wait for an answer are sent after it (``clients.turns``). Raises TraceError for a bad
+    trace, ScenarioError for times that would take decades or blocks longer than the trace.
     """
+    turns = None
     if isinstance(config, GeneratedWorkload):
         table, notes = _generated(config, seed)
     else:
-        table, notes = _traced(config, seed, base_dir)
+        table, turns, notes = _traced(config, seed, base_dir)
     n = len(table)
     if config.concurrency is not None and config.concurrency > n:
         notes.append(f"{config.concurrency:,} clients for {n:,} requests: {n:,} of them send one each")
-    return Workload(table, tuple(notes), client_plan(config, n, seed))
+    clients = client_plan(config, n, seed)
+    return Workload(table, tuple(notes), clients if turns is None else replace(clients, turns=turns))
 
 
 def _generated(config: GeneratedWorkload, seed: int) -> tuple[RequestTable, list[str]]:
@@ -61,7 +65,7 @@ def _generated(config: GeneratedWorkload, seed: int) -> tuple[RequestTable, list
     return table, notes + raised
 
 
-def _traced(config: TraceWorkload, seed: int, base_dir: Path) -> tuple[RequestTable, list[str]]:
+def _traced(config: TraceWorkload, seed: int, base_dir: Path) -> tuple[RequestTable, Turns | None, list[str]]:
     path = base_dir / config.trace
     trace = read_trace(path, config.format)
     notes = list(trace.notes)
@@ -70,6 +74,8 @@ def _traced(config: TraceWorkload, seed: int, base_dir: Path) -> tuple[RequestTa
         notes.append(f"{path.name}: the first {n:,} of {len(trace):,} requests kept (workload.limit)")
     if not trace.has_times and config.concurrency is None:
         raise refusal(path.name, "must have times (it has none); give workload.concurrency, which needs none")
+    if trace.wait_ns is not None:
+        _refuse_other_orders(config, path.name)
     outputs = trace.num_output_tokens[:n]
     declared, raised = _declared(trace.max_output_tokens[:n], outputs, config.max_output_tokens)
     content = taken(trace.content, np.arange(n)) if trace.content else None
@@ -85,8 +91,23 @@ def _traced(config: TraceWorkload, seed: int, base_dir: Path) -> tuple[RequestTa
         notes.append(f"{path.name}: {_repeated(table)}")
     if config.concurrency is not None:
         notes.append(f"{path.name}: its times are not used, {config.concurrency:,} clients send its requests in order")
-        return replace(table, arrival_ns=np.zeros(n, np.int64)), notes
-    return replace(table, arrival_ns=_rescaled(table.arrival_ns, config.rate_scale, path.name)), notes
+        return replace(table, arrival_ns=np.zeros(n, np.int64)), None, notes
+    if trace.wait_ns is not None and trace.session is not None:
+        own_ns = _rescaled(table.arrival_ns, config.rate_scale, path.name)
+        table, turns = in_sessions(table, trace.session[:n], trace.wait_ns[:n], own_ns)
+        num_held = int(turns.follows.sum())
+        notes.append(
+            f"{path.name}: {num_held:,} of {n:,} requests are sent when the one before in their session has ended"
+        )
+        return table, turns, notes
+    return replace(table, arrival_ns=_rescaled(table.arrival_ns, config.rate_scale, path.name)), None, notes
+
+
+def _refuse_other_orders(config: TraceWorkload, where: str) -> None:
+    """Sessions say by themselves who sends when."""
+    for key in ("concurrency", "resample"):
+        if getattr(config, key) is not None:
+            raise refusal(where, f"must be replayed in its sessions (got workload.{key}); leave that out")
 
 
 def _repeated(table: RequestTable) -> str:

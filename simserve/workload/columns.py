@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -54,6 +54,11 @@ class Column:
         """Rows without a value: null, or an empty cell. Text such as NaN is a value, and a wrong one."""
         kind = self.data.dtype.kind if isinstance(self.data.dtype, np.dtype) else "O"
         return self.data.isna().to_numpy() if kind in "iufM" else (self.text() == "").to_numpy(bool)
+
+    def filled(self, rows: npt.NDArray[np.bool_]) -> Column:
+        """The column with 0 in the given rows, whose values do not matter."""
+        kind = self.data.dtype.kind if isinstance(self.data.dtype, np.dtype) else "O"
+        return replace(self, data=self.data.mask(rows, 0 if kind in "iuf" else "0")) if rows.any() else self
 
     def refuse_unless(self, fits: npt.NDArray[np.bool_], rule: str) -> None:
         """Raise TraceError when a row does not fit, naming the first, its value, and how many more there are."""

@@ -10,6 +10,8 @@ from typing import Literal
 
 from simserve.workload.refusal import refusal
 
+SUB_REQUESTS = "subrequests"  # folded: the key under which a JSON line holds the requests of a session
+
 
 @dataclass(frozen=True)
 class Dialect:
@@ -25,7 +27,6 @@ class Dialect:
     lengths_only: bool = False  # files may lack times, and then have an order alone
     total: str = ""  # the column of prompt and output together: compared, not used
     marks: tuple[str, ...] = ()  # further columns that tell it, and are not used
-    sessions: str = ""  # the column of requests that wait for the answer before them
 
 
 AZURE = Dialect(  # Azure Public Dataset: 2023 (Splitwise, ISCA'24), 2024 (DynamoLLM, HPCA'25), multimodal 2025 (images
@@ -54,7 +55,8 @@ SPLITWISE = Dialect(  # splitwise-sim (ISCA'24)
     "seconds",
     {"arrival": "arrival_timestamp", "num_prompt_tokens": "prompt_size", "num_output_tokens": "token_size"},
 )
-SIMSERVE = Dialect(  # prefix_hashes: one hash per prefix_block_tokens (16) tokens, as far as a prompt is known
+SIMSERVE = Dialect(  # prefix_hashes: one hash per prefix_block_tokens (16) tokens, as far as a prompt is known; wait_s:
+    # from the answer before it in its session, where a request has no time of its own
     "simserve",
     "seconds",
     {"arrival": "arrival_s", "num_prompt_tokens": "num_prompt_tokens", "num_output_tokens": "num_output_tokens"},
@@ -62,6 +64,7 @@ SIMSERVE = Dialect(  # prefix_hashes: one hash per prefix_block_tokens (16) toke
         "max_output_tokens": "max_output_tokens",
         "priority": "priority",
         "session": "session_id",
+        "wait_before": "wait_s",
         "content": "prefix_hashes",
         "block_tokens": "prefix_block_tokens",
     },
@@ -77,18 +80,35 @@ MOONCAKE = Dialect(  # Mooncake (FAST'25); the last hash of a prompt stands for 
     tokens_per_id=512,
 )
 BAILIAN = replace(  # Qwen's Bailian traces: Mooncake's keys in other units, and who talks to whom
-    MOONCAKE, name="bailian", time="seconds", tokens_per_id=16, marks=("chat_id", "parent_chat_id")
+    MOONCAKE,
+    name="bailian",
+    time="seconds",
+    optional={"content": "hash_ids", "chat": "chat_id", "parent": "parent_chat_id"},
+    tokens_per_id=16,
+    marks=("chat_id", "parent_chat_id"),
 )
-LLMSERVINGSIM = Dialect(  # LLMServingSim's requests; sessions are refused
+LLMSERVINGSIM = Dialect(  # LLMServingSim's requests, and its sessions, whose requests wait for the answer before them
     "llmservingsim",
     "nanoseconds",
     {"arrival": "arrival_time_ns", "num_prompt_tokens": "input_toks", "num_output_tokens": "output_toks"},
-    {"content": "input_tok_ids"},
+    {"content": "input_tok_ids", "session": "session_id", "turn": "sub_request", "wait_after": "tool_duration_ns"},
     tokens_per_id=1,
-    sessions="sub_requests",
+)
+TRACELAB = Dialect(  # TraceLab's session runner: a row per round, whose prompt is what it keeps and what it appends
+    "tracelab",
+    "milliseconds",
+    {
+        "session": "session_id",
+        "turn": "round_idx",
+        "kept": "prefix_len",
+        "num_prompt_tokens": "input_len",
+        "num_output_tokens": "output_len",
+    },
+    {"arrival": "arrival_time", "wait_after": "tool_wait_after_ms"},
 )
 DIALECTS = {
-    dialect.name: dialect for dialect in (AZURE, SIMSERVE, MOONCAKE, BAILIAN, LLMSERVINGSIM, BURSTGPT, VIDUR, SPLITWISE)
+    dialect.name: dialect
+    for dialect in (AZURE, SIMSERVE, MOONCAKE, BAILIAN, LLMSERVINGSIM, BURSTGPT, VIDUR, SPLITWISE, TRACELAB)
 }
 
 
@@ -109,7 +129,7 @@ def choose_dialect(found: Sequence[str], name: str, where: str) -> Dialect:
 def _tell(dialect: Dialect) -> tuple[str, ...]:
     """The columns that tell a dialect from others; of what is optional only the ids, for everybody has priorities."""
     ids = (dialect.optional["content"],) if "content" in dialect.optional else ()
-    return (*dialect.columns.values(), *ids, *dialect.marks, *([dialect.sessions] if dialect.sessions else []))
+    return (*dialect.columns.values(), *ids, *dialect.marks)
 
 
 def match_columns(found: Sequence[str], dialect: Dialect, where: str) -> dict[str, str]:
@@ -117,12 +137,6 @@ def match_columns(found: Sequence[str], dialect: Dialect, where: str) -> dict[st
     by_fold: dict[str, list[str]] = {}
     for column in found:
         by_fold.setdefault(fold(column), []).append(column)
-    if dialect.sessions and fold(dialect.sessions) in by_fold:
-        raise refusal(
-            where,
-            f"must hold requests with times of their own (got sessions in {dialect.sessions!r}, whose next request "
-            "waits for the answer before it); write a line per request",
-        )
     may_lack = _may_lack(dialect, set(by_fold))
     missing = [name for word, name in dialect.columns.items() if fold(name) not in by_fold and word not in may_lack]
     if missing:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,14 +16,14 @@ from simserve.workload.columns import Column
 from simserve.workload.dialects import choose_dialect, match_columns
 from simserve.workload.odd_rows import counted
 from simserve.workload.refusal import refusal
-from simserve.workload.sessions import NO_SESSION
+from simserve.workload.sessions import NO_SESSION, OWN_TIME, waits_of
 from simserve.workload.timestamps import NS_PER_S
 from simserve.workload.trace_file import read_columns
 from simserve.workload.trace_rows import UNDECLARED, TraceRows, trace_rows
 
 MAX_SPAN_S = 10**9  # 32 years
 
-__all__ = ["MAX_SPAN_S", "UNDECLARED", "Trace", "read_trace"]
+__all__ = ["MAX_SPAN_S", "NO_SESSION", "OWN_TIME", "UNDECLARED", "Trace", "read_trace"]
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ class Trace:
     notes: tuple[str, ...]
     content: Content | None = None
     session: IntColumn | None = None  # numbered from 0 by first appearance in the file, NO_SESSION where a row has none
+    wait_ns: IntColumn | None = None  # after the answer before it in its session; OWN_TIME: it comes at its own time
     has_times: bool = True  # false: every arrival is 0, in the file's order, and an open loop cannot replay it
 
     def __len__(self) -> int:
@@ -94,14 +96,22 @@ def _in_order(rows: TraceRows, where: str) -> Trace:
     prompts = rows.ids.alike(ordered.index.to_numpy()) if rows.ids else 0
     counted(notes, ordered.assign(prompts=prompts).duplicated().to_numpy(), "repeating an earlier one kept")
     counted(notes, np.diff(times, prepend=times[0]) < 0, "earlier than the row before: sorted by arrival")
-    arrays = {str(name): ordered[name].to_numpy().copy() for name in ordered.columns}
-    if "session" in arrays and (arrays["session"] == NO_SESSION).all():
-        del arrays["session"]
+    arrays: dict[str, Any] = {str(name): ordered[name].to_numpy().copy() for name in ordered.columns}
+    arrays |= _sessions(arrays)
     arrays["arrival_ns"] -= arrays["arrival_ns"][0]
     for column in (*arrays.values(), *((content.ids, content.offsets) if content else ())):
         column.setflags(write=False)
     said = tuple(printable(f"{where}: {note}") for note in notes)
     return Trace(**arrays, notes=said, content=content, has_times=rows.has_times)
+
+
+def _sessions(arrays: dict[str, Any]) -> dict[str, IntColumn]:
+    """``session`` and ``wait_ns`` as far as there are any, for the columns of the same names, which are taken out."""
+    session, waits = arrays.pop("session", None), arrays.pop("waits", None)
+    if session is None or (session == NO_SESSION).all():
+        return {}
+    wait_ns = waits_of(arrays["arrival_ns"], session, waits)
+    return {"session": session} if wait_ns is None else {"session": session, "wait_ns": wait_ns}
 
 
 def _refuse_decades(times: IntColumn, rows: IntColumn, where: str) -> None:

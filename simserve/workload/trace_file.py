@@ -8,16 +8,12 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-import json
 import zlib
-from collections.abc import Iterator
-from functools import lru_cache
 from pathlib import Path
 
 import pandas as pd
 
-from simserve.workload.dialects import fold
-from simserve.workload.prompt_ids import ID_BYTES, packed
+from simserve.workload.json_lines import json_rows
 from simserve.workload.refusal import refusal
 
 MAX_BYTES = 2 * 2**30  # unpacked; an hour of the largest public traces is under 100 MB
@@ -44,7 +40,7 @@ def read_columns(path: Path) -> pd.DataFrame:
         raise refusal(path.name, "is empty; a trace needs at least one request")
     if text.startswith("["):
         raise refusal(path.name, "must hold one JSON object per line (got a JSON array)")
-    return _jsonl(text, path.name) if text.startswith("{") else _csv(text.rstrip(), path.name)
+    return json_rows(text, path.name) if text.startswith("{") else _csv(text.rstrip(), path.name)
 
 
 def _read_bytes(path: Path) -> bytes:
@@ -82,56 +78,6 @@ def _csv(text: str, where: str) -> pd.DataFrame:
     if not isinstance(frame.index, pd.RangeIndex) or len(header) != len(frame.columns):
         raise refusal(where, f"rows must have as many fields as the header's {len(header)} (got more)")
     return frame.set_axis([name.strip() for name in header], axis="columns")
-
-
-def _jsonl(text: str, where: str) -> pd.DataFrame:
-    """One JSON object per line; a key that a line lacks is missing there. Fractions are kept as written."""
-    rows = []
-    for i, line in enumerate(_lines(text), 1):
-        stripped = line.strip(" \t\r")
-        if stripped:
-            rows.append(_json_object(stripped, f"{where}: line {i}"))
-    names = dict.fromkeys(name for row in rows for name in row)
-    return pd.DataFrame({name: pd.Series([row.get(name) for row in rows], dtype=object) for name in names})
-
-
-def _lines(text: str) -> Iterator[str]:
-    """The lines one by one, for all at once are the text once more; not ``splitlines``: U+2028 may stand in JSON."""
-    begin = 0
-    while (end := text.find("\n", begin)) >= 0:
-        yield text[begin:end]
-        begin = end + 1
-    yield text[begin:]
-
-
-_DECODE = json.JSONDecoder(parse_float=str, parse_constant=str).raw_decode
-
-
-def _json_object(line: str, where: str) -> dict[str, object]:
-    """One line's object. Lists in it (block hashes, token ids: most of a trace's bytes) become bytes where they will be
-    read, and are dropped at once where not."""
-    try:
-        row, end = _DECODE(line)
-    except (ValueError, RecursionError) as error:
-        reason = "nests too deep" if isinstance(error, RecursionError) else _short(error)
-        raise refusal(where, f"is not valid JSON ({reason})") from None
-    if end != len(line) or not isinstance(row, dict):
-        raise refusal(where, "must be one JSON object")
-    for name, value in row.items():
-        if type(value) is list:
-            row[name] = _list(name, value)
-    return row
-
-
-def _list(name: str, values: list[object]) -> bytes | str:
-    id_bytes = _id_bytes(name)
-    ids = packed(values, id_bytes) if id_bytes else None
-    return "a list" if ids is None else ids
-
-
-@lru_cache(maxsize=64)
-def _id_bytes(name: str) -> int:
-    return ID_BYTES.get(fold(name), 0)
 
 
 def _parquet(raw: bytes, where: str) -> pd.DataFrame:

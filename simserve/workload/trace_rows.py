@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,9 +11,10 @@ import pandas as pd
 from simserve.request import IntColumn
 from simserve.workload.columns import Column
 from simserve.workload.dialects import Dialect
+from simserve.workload.kept import kept_ids
 from simserve.workload.odd_rows import counted
 from simserve.workload.prompts import PromptIds, prompt_ids, without_misfits
-from simserve.workload.sessions import session_numbers
+from simserve.workload.sessions import SessionColumns, earliest_times, refuse_overtaken, session_columns
 from simserve.workload.timestamps import UNITS, datetimes_ns, elapsed_ns
 
 UNDECLARED = -1  # max_output_tokens of a row that declares none
@@ -32,33 +34,51 @@ def trace_rows(columns: dict[str, Column], dialect: Dialect, where: str, notes: 
     """The columns of one dialect, checked. Raises TraceError naming the first row that breaks a rule."""
     num_rows = len(columns["num_output_tokens"].data)
     ids = prompt_ids(columns, dialect)
-    data = {
-        "arrival_ns": _arrivals(columns.get("arrival"), dialect, num_rows, notes),
-        "num_prompt_tokens": _prompts(columns.get("num_prompt_tokens"), dialect, ids, num_rows, notes),
+    told = session_columns(columns, UNITS.get(dialect.time), notes)
+    prompts = _prompts(columns.get("num_prompt_tokens"), dialect, ids, num_rows, notes)
+    if "kept" in columns:
+        prompts = prompts + columns["kept"].whole_numbers()
+    data: dict[str, Any] = {
+        "arrival_ns": _arrivals(columns.get("arrival"), dialect, told, num_rows, notes),
+        "num_prompt_tokens": prompts,
         "num_output_tokens": _outputs(columns["num_output_tokens"], dialect, notes),
     }
     declared, priority = columns.get("max_output_tokens"), columns.get("priority")
     data["max_output_tokens"] = declared.whole_numbers(missing=0) if declared else np.zeros(num_rows, np.int64)
     data["max_output_tokens"][data["max_output_tokens"] == 0] = UNDECLARED
     data["priority"] = priority.whole_numbers(low=-(2**31), missing=0) if priority else np.zeros(num_rows, np.int64)
-    if "session" in columns:
-        data["session"] = session_numbers(columns["session"])
+    if told is not None:
+        if told.waits.any():
+            refuse_overtaken(told, data["arrival_ns"], columns.get("wait_before", columns["session"]))
+        data |= {"session": told.session, "waits": told.waits}
     if "total" in columns:
         total = columns["total"]
         differs = total.numbers() != data["num_prompt_tokens"] + data["num_output_tokens"]
         counted(notes, differs & ~total.is_missing(), f"whose {total.name} is not the sum of the two: the two are used")
+    if ids is None and "kept" in columns and told is not None:
+        ids = kept_ids(columns["kept"], told, prompts)
     if ids is not None:
         ids = without_misfits(ids, data["num_prompt_tokens"], notes)
     elif dialect.tokens_per_id and dialect.covers_prompt:
         notes.append(f"no {dialect.optional['content']}: nothing is known of what its prompts share")
-    return TraceRows(pd.DataFrame(data), ids, "arrival" in columns, notes)
+    return TraceRows(pd.DataFrame(data), ids, "arrival" in columns or "turn" in columns, notes)
 
 
-def _arrivals(column: Column | None, dialect: Dialect, num_rows: int, notes: list[str]) -> IntColumn:
+def _arrivals(
+    column: Column | None, dialect: Dialect, told: SessionColumns | None, num_rows: int, notes: list[str]
+) -> IntColumn:
     if column is None:
-        notes.append(f"no {dialect.columns['arrival']}: its requests have an order, and no times")
-        return np.zeros(num_rows, np.int64)
-    return datetimes_ns(column) if dialect.time == "datetime" else elapsed_ns(column, UNITS[dialect.time])
+        if told is None:
+            notes.append(f"no {dialect.columns['arrival']}: its requests have an order, and no times")
+            return np.zeros(num_rows, np.int64)
+        notes.append(f"no {dialect.optional['arrival']}: every session starts at once")
+        return earliest_times(np.zeros(num_rows, np.int64), told)
+    if dialect.time == "datetime":
+        return datetimes_ns(column)
+    unit = UNITS[dialect.time]
+    if told is None:
+        return elapsed_ns(column, unit)
+    return earliest_times(elapsed_ns(column.filled(told.waits & column.is_missing()), unit), told)
 
 
 def _prompts(
