@@ -88,3 +88,71 @@ def convert(file: File, out: Out, format_: Format = "auto", overwrite: Overwrite
         from simserve.trace_tools import command
 
         command.convert(file, out, command.known_format(format_), overwrite)
+
+
+@app.command(
+    "slice",
+    epilog="[bold]Examples[/bold]\n\n"
+    "simserve trace slice AzureLLMInferenceTrace_conv.csv busy.csv --from 30min --to 40min\n\n"
+    "simserve trace slice BurstGPT_1.csv first.parquet --head 1000",
+)
+def slice_(  # noqa: PLR0913, PLR0917 - one argument per option
+    file: File,
+    out: Out,
+    begin: Annotated[
+        str, typer.Option("--from", metavar="TIME", help="Keep what arrives then or later, from the first arrival.")
+    ] = "0",
+    end: Annotated[
+        str | None, typer.Option("--to", metavar="TIME", help="Keep what arrives before.", show_default="the end")
+    ] = None,
+    head: Annotated[
+        int | None, typer.Option(min=1, help="Of these, keep the first so many.", show_default="all")
+    ] = None,
+    format_: Format = "auto",
+    overwrite: Overwrite = False,
+) -> None:
+    """Keep a part of a trace, by time and number. Times are such as 90, 90s, 10min, 2h or 1d; the first request that is
+    kept arrives at 0."""
+    with exit_codes(UNWRITTEN):
+        from simserve.trace_tools import command
+
+        command.slice_(file, out, command.known_format(format_), overwrite, command.Part(begin, end, head))
+
+
+@app.command(
+    epilog="[bold]Examples[/bold]\n\n"
+    "simserve trace scale AzureLLMInferenceTrace_conv.csv twice.csv --rate 2\n\n"
+    "simserve trace scale week.csv.gz tenth.parquet --rate 0.1 --seed 7\n\n"
+    "simserve trace scale conversation_trace.jsonl.gz more.jsonl --rate 1.5 --shift 2min --same-prompts"
+)
+def scale(  # noqa: PLR0913, PLR0917 - one argument per option
+    file: File,
+    out: Out,
+    rate: Annotated[
+        str, typer.Option(metavar="RATIO", help="How many times as many requests: 0.5, 2, ×2.", show_default=False)
+    ],
+    seed: Annotated[int, typer.Option(min=0, help="Who is left out, and where copies lie.")] = 0,
+    shift: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="How far copies are shifted at most; 0 lays every burst over itself.",
+            show_default="a tenth of the span",
+        ),
+    ] = None,
+    same_prompts: Annotated[
+        bool, typer.Option("--same-prompts", help="Copies ask the very prompts of the trace: they hit its prefixes.")
+    ] = False,
+    format_: Format = "auto",
+    overwrite: Overwrite = False,
+) -> None:
+    """Offer more or less of a trace in the same time: what more or fewer people of the same kind would send.
+
+    Below 1 each request is kept by a coin; above, shifted copies of the trace are laid over it, the last one thinned.
+    Sessions stay whole. (Squeezing time instead, bursts and all, is workload.rate_scale of a scenario.)
+    """
+    with exit_codes(UNWRITTEN):
+        from simserve.trace_tools import command
+
+        scaling = command.Scaling(rate, seed, shift, same_prompts)
+        command.scale(file, out, command.known_format(format_), overwrite, scaling)
