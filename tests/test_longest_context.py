@@ -15,11 +15,12 @@ from simserve.request import Batch, Request, Sequence
 from simserve.scheduling import least, static
 from simserve.scheduling.cohort import DecodeCohort
 from simserve.scheduling.least import Least
+from simserve.speculation.cohort import DraftingCohort
 from simserve.step_time.stretch import UNBOUNDED, Ramp
 from tests.builders import build_allocator, build_scheduler, run_engine
 from tests.reference_types import Settings
 from tests.step_times import ConstantStepTime
-from tests.strategies import MS, POLICIES, Case, cases, table_of
+from tests.strategies import MS, POLICIES, Case, cases, speculations, table_of
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,8 @@ class Looking:
 
     def longest(self, decision: Batch) -> int:
         cohort = self.pool.cohort
+        if isinstance(cohort, DraftingCohort):  # whose counters are up to date, for each gets on in its own way
+            return max(seq.num_computed_tokens for seq in cohort) if decision.num_decodes else 0
         if isinstance(self.inner, static.StaticScheduler):  # rows are as long as the longest prompt, and stay
             assert decision.max_decode_context * decision.num_decodes == decision.decode_context_tokens
             return decision.max_decode_context + cohort.clock - self.since if decision.num_decodes else 0
@@ -75,6 +78,14 @@ def test_every_decision_names_its_longest_context(fast_forward: bool, case: Case
     """INV: in whatever run, preemptions and swaps included, at the first step and as long as the decision stands."""
     looking = Looking(case.settings)
     run_engine(case.table, case.settings, LongestStepTime(), fast_forward, scheduler=looking)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_every_pass_names_its_longest_context(data: st.DataObject) -> None:
+    """With drafts, of which some stay and some go, and preemptions: what the longest really has in the cache."""
+    case = data.draw(cases(speculation=data.draw(speculations()), tight=data.draw(st.booleans())))
+    run_engine(case.table, case.settings, LongestStepTime(), scheduler=Looking(case.settings))
 
 
 @settings(max_examples=60, deadline=None)

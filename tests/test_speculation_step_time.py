@@ -82,6 +82,25 @@ def test_a_roofline_pays_arithmetic_for_all_tokens_and_traffic_once(num_decodes,
     assert found == pytest.approx(products_s + attention_s + card.overhead_s, rel=1e-6)
 
 
+@given(counts, st.integers(64, 9_000), st.integers(2, 9))
+def test_verified_rows_have_all_of_the_context(num_decodes, context_tokens, num_tokens):
+    """Where contexts do not divide evenly, the rows of the target's steps still read every cached token, no more."""
+    seen: list[Batch] = []
+
+    class Seeing(Sourced):
+        def ramp(self, batch, step):
+            seen.append(batch)
+            return super().ramp(batch, step)
+
+    batch = Batch((), num_decodes, context_tokens, tokens_per_decode=num_tokens)
+    pass_time(Seeing(), Sourced(), 0.0).ramp(batch, 0)
+    rows = [each.chunks for each in seen if each.chunks]
+    assert [{chunk.num_new_tokens for chunk in chunks} for chunks in rows] == [{num_tokens}, {1}]
+    for chunks in rows:
+        assert len(chunks) == num_decodes
+        assert sum(chunk.num_context_tokens for chunk in chunks) == context_tokens
+
+
 @given(st.integers(1, 8), contexts)
 def test_a_measured_profile_gives_what_its_multi_token_steps_add(num_tokens, context):
     """One sequence: the measured decode, and what a measured chunk of t tokens takes longer than one of one."""
