@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simserve.distributions import Description, FloatColumn, describe, describe_bins
+from simserve.fairness import by_tenant, good_requests
 from simserve.model_spec import ModelSpec
 from simserve.records import CANCELLED, FINISHED, NEVER, REJECTED, TIMED_OUT, Records, RequestRecords, itl_bin_edges_s
 from simserve.request import IntColumn
@@ -54,12 +55,15 @@ def summarize(records: Records, slo: SloTargets | None = None, model: ModelSpec 
     prefilled tokens that were padding. Cache shares and ``mean_running`` are time-weighted from first arrival to last
     completion. ``computed_tokens`` were pushed through the model, ``padding_tokens`` beside them for nobody;
     ``model_macs`` are the multiply-accumulates of all steps, padding included, by the dimensions of ``model`` (null
-    without): products with weights and attention, drafting apart.
+    without): products with weights and attention, drafting apart. ``tenants`` and ``fairness`` are there where the
+    workload has tenants.
     """
     requests = records.requests
     columns = latencies(requests)
     finished = requests.status == FINISHED
     window_ns = _window_ns(requests, finished)
+    good = good_requests(columns, finished, slo, requests.table.tenants)
+    makespan_s = float(window_ns[1] - window_ns[0]) / NS_PER_S
     spans = SpanIntegral(records.spans.columns())
     return {
         "num_requests": len(requests.table),
@@ -70,10 +74,10 @@ def summarize(records: Records, slo: SloTargets | None = None, model: ModelSpec 
         "num_turned_away": records.num_turned_away,
         "num_attempts": int(requests.num_attempts.sum()),
         "output_tokens": int(requests.num_emitted_tokens[finished].sum()),
-        "makespan_s": float(window_ns[1] - window_ns[0]) / NS_PER_S,
+        "makespan_s": makespan_s,
         **_throughput(requests, finished, window_ns),
         "steady": _steady(requests, finished, spans, window_ns),
-        **_goodput(columns, finished, slo, window_ns),
+        **_goodput(good, window_ns),
         **{name: describe(columns[name]) for name in LATENCIES},
         "itl_s": _itl(records),
         **_steps(records, spans, window_ns),
@@ -84,6 +88,7 @@ def summarize(records: Records, slo: SloTargets | None = None, model: ModelSpec 
         "swapped_bytes": records.swapped_bytes,
         "kv_cache": _kv_cache(records, spans, window_ns),
         "speculation": speculation(records) if records.draft_tokens else None,
+        **by_tenant(requests, columns, good, makespan_s),
     }
 
 
@@ -202,15 +207,7 @@ def _steady(
     }
 
 
-def _goodput(
-    columns: dict[str, FloatColumn], finished: Mask, slo: SloTargets | None, window_ns: FloatColumn
-) -> dict[str, float | None]:
-    """Finished requests per second that meet every SLO named. One token has no TPOT, so it meets any."""
-    good = finished.copy()
-    for name in ("ttft_s", "tpot_s", "e2e_s"):
-        limit = getattr(slo, name, None)
-        if limit is not None:
-            good &= ~(columns[name] > limit)
+def _goodput(good: Mask, window_ns: FloatColumn) -> dict[str, float | None]:
     share = float(good.sum()) / len(good) if len(good) else None
     return {"goodput_rps": _per_s(good.sum(), window_ns), "slo_attainment": share}
 
@@ -266,6 +263,8 @@ def _prompt_padding_share(records: Records, spans: SpanIntegral) -> float:
 
 def _wasted_slot_share(spans: SpanIntegral, window_ns: FloatColumn) -> float:
     """Time of slots held by finished members of static batches over that of all rows: a long prefill counts as long."""
+    if not spans.columns["num_finished_held"].any():
+        return 0.0
     held, steps = (spans.columns[name].astype(np.float64) for name in ("num_finished_held", "num_steps"))
     held_rows = np.divide(held, steps, out=np.zeros_like(held), where=steps > 0)  # constant in a span
     mean_rows = float(spans.column_means(window_ns, "num_seqs")[0])
@@ -279,7 +278,7 @@ def _kv_cache(records: Records, spans: SpanIntegral, window_ns: FloatColumn) -> 
     share that was found. ``prefix_hit_tokens`` has what preempted ones found again too.
     """
     capacity = max(1, records.capacity_tokens)
-    used = np.maximum(spans.columns["kv_used_begin"], spans.columns["kv_used_end"])
+    peak_used = max(int(spans.columns[f"kv_used_{end}"].max(initial=0)) for end in ("begin", "end"))
 
     def mean(part: str) -> float:
         return float(spans.column_means(window_ns, f"kv_{part}")[0]) / capacity
@@ -290,7 +289,7 @@ def _kv_cache(records: Records, spans: SpanIntegral, window_ns: FloatColumn) -> 
         "mean_reserved_unused": mean("reserved_unused"),
         "mean_internal_fragmentation": mean("internal"),
         "mean_external_fragmentation": mean("external"),
-        "peak_used": int(used.max(initial=0)) / capacity,
+        "peak_used": peak_used / capacity,
         "mean_cached_free": mean("cached_free"),
         "prefix_hit_rate": records.num_found_tokens / max(1, records.num_looked_up_tokens),
         "prefix_hit_tokens": records.num_prefix_hit_tokens,

@@ -39,6 +39,23 @@ class Content:
         return Chain(self.ids.data[begin:end], self.block_tokens)
 
 
+class Tenant(NamedTuple):
+    """One of those who share an engine, and what they were promised, in seconds; null is not asked for here."""
+
+    name: str
+    ttft_s: float | None = None
+    tpot_s: float | None = None
+    e2e_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Tenants:
+    """Whose requests a workload's are: request i is of ``each[of[i]]``."""
+
+    each: tuple[Tenant, ...]
+    of: IntColumn
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """One request as its client sent it. ``num_output_tokens`` is the true length, which only the engine may read
@@ -61,7 +78,8 @@ class Request:
 class RequestTable:
     """A workload in columns, sorted by arrival; row i is the request with id i. One million rows take 40 MB.
 
-    ``content`` says which prompts begin alike, where the trace tells.
+    ``content`` says which prompts begin alike, where the trace tells, and ``tenants`` whose the requests are, where
+    there are several.
     """
 
     arrival_ns: IntColumn
@@ -70,6 +88,7 @@ class RequestTable:
     max_output_tokens: IntColumn
     priority: IntColumn
     content: Content | None = None
+    tenants: Tenants | None = None
 
     def __len__(self) -> int:
         return len(self.arrival_ns)
@@ -179,8 +198,8 @@ class Batch:
         return sum(chunk.num_new_tokens for chunk in self.chunks) + self.num_decodes * self.tokens_per_decode
 
     def num_attention_pairs(self, begin: int, num_steps: int) -> int:
-        """(query, key) pairs of steps ``begin`` to ``begin + num_steps`` of the decision: each new token attends to what
-        its sequence has cached, to its elders in the step and to itself."""
+        """(query, key) pairs of steps ``begin`` to ``begin + num_steps`` of the decision: each new token attends to
+        what its sequence has cached, to its elders in the step and to itself."""
         steps = num_steps * begin + num_steps * (num_steps - 1) // 2  # Σ k over the steps k
         per_decode = self.tokens_per_decode
         pairs = per_decode * (num_steps * self.decode_context_tokens + self.num_decodes * steps)

@@ -13,6 +13,7 @@ import shutil
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from simserve.simulate import RunResult
 
 FILES = ("report.html", "summary.json", "requests.parquet", "timeline.parquet", "manifest.json", "trace.json.gz")
+ROWS_PER_GROUP = 1 << 17  # of a parquet file
 
 
 @dataclass(frozen=True)
@@ -109,14 +111,20 @@ def write_files(result: RunResult, manifest: dict[str, Any], folder: Path, choic
 
 
 def request_frames(result: RunResult) -> Iterator[pd.DataFrame]:
-    """For each variant, one row per request: variant, id, status, the columns of ``request_columns``, why rejected."""
+    """For each variant, one row per request: variant, id, status, the columns of ``request_columns``, why rejected,
+    and whose it was where there are tenants."""
     for name, variant in result.variants.items():
         requests = variant.records.requests
         ids = np.arange(len(requests.table))
         status = pd.Categorical.from_codes(requests.status, categories=pd.Index(requests.STATUSES))
         reasons = pd.Series(requests.reject_reason, dtype="string").reindex(ids)
         columns = {"request_id": ids, "status": status, **request_columns(requests), "reject_reason": reasons}
-        yield _named(pd.DataFrame(columns), name, result)
+        tenants = requests.table.tenants
+        if tenants is not None:
+            columns["tenant"] = pd.Categorical.from_codes(
+                tenants.of, categories=pd.Index([t.name for t in tenants.each])
+            )
+        yield _named(pd.DataFrame(columns, copy=False), name, result)
 
 
 def timeline_frames(result: RunResult) -> Iterator[pd.DataFrame]:
@@ -133,12 +141,16 @@ def _named(frame: pd.DataFrame, name: str, result: RunResult) -> pd.DataFrame:
 
 
 def _write_parquet(path: Path, frames: Iterator[pd.DataFrame]) -> None:
-    """One file, a variant at a time: four variants of a million requests are never in memory together."""
-    first = pa.Table.from_pandas(next(frames), preserve_index=False)
+    """One file, in groups of rows: neither four variants nor a second copy of one are ever in memory together."""
+    tables = (
+        pa.Table.from_pandas(frame.iloc[begin : begin + ROWS_PER_GROUP], preserve_index=False)
+        for frame in frames
+        for begin in range(0, max(1, len(frame)), ROWS_PER_GROUP)
+    )
+    first = next(tables)
     with pq.ParquetWriter(path, first.schema) as writer:
-        writer.write_table(first)
-        for frame in frames:
-            writer.write_table(pa.Table.from_pandas(frame, preserve_index=False))
+        for table in chain([first], tables):
+            writer.write_table(table)
 
 
 def _is_of(kind: str, folder: Path) -> bool:

@@ -39,7 +39,8 @@ MAY_IMPORT = {
     "engine": {*CORE, "clients", "recorder"},
     "distributions": {"request"},
     "timeline": {*RECORDS, "distributions"},
-    "metrics": {*RECORDS, "distributions", "model_spec", "timeline"},
+    "fairness": {*RECORDS, "distributions"},
+    "metrics": {*RECORDS, "distributions", "fairness", "model_spec", "timeline"},
     "draft_model": {"memory", "model_spec", "scenario", "step_time"},
     "simulated_model": {"draft_model", "memory", "model_spec", "scenario", "step_time"},
     "compiled": {*CORE, "engine", "records"},
@@ -57,7 +58,7 @@ MAY_IMPORT = {
     "terminal": {*RESULT},
     "run_command": {"manifest", "run_directory", "scenario", "simulate", "terminal"},
     "tasks": {
-        *{*RESULT, "distributions", "engine", "manifest", "metrics", "model_spec"},
+        *{*RESULT, "distributions", "engine", "fairness", "manifest", "metrics", "model_spec"},
         *{"timeline", "workload"},
     },
     "sweep": {*RESULT, "knee", "manifest", "report", "run_directory", "speculation", "summary", "tasks"},

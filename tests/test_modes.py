@@ -133,7 +133,9 @@ def test_an_engine_that_was_idle_remembers_nothing(policy, allocator):
             case = replace(case, settings=replace(case.settings, speculation=certain))
         once = run(case)
         later = int(once.requests.end_ns.max()) + 10**9
-        columns = {f.name: getattr(table, f.name) for f in dataclasses.fields(table) if f.name not in ("content", "tenants")}
+        columns = {
+            f.name: getattr(table, f.name) for f in dataclasses.fields(table) if f.name not in ("content", "tenants")
+        }
         shifted = {**columns, "arrival_ns": columns["arrival_ns"] + later}
         both = RequestTable(**{name: np.concatenate([columns[name], shifted[name]]) for name in columns})
         again, n = run(replace(case, table=both)).requests, len(table)

@@ -10,6 +10,7 @@ from simserve.scenario.kinds import CHOICES
 from simserve.scenario.merge import merge
 from tests.scenario_builders import SMALL
 
+TENANT = {key: value for key, value in SMALL["workload"].items() if key != "num_requests"}
 # The least that each kind needs: written out here, so that a kind added without a test is noticed.
 LEAST: dict[str, dict[str, dict[str, Any]]] = {
     "step_time": {
@@ -18,7 +19,11 @@ LEAST: dict[str, dict[str, dict[str, Any]]] = {
         "roofline": {"roofline": "h100-sxm"},
     },
     "attention": {"kv_heads": {"kv_heads": 2}},
-    "workload": {"trace": {"trace": "t.csv"}, "generated": SMALL["workload"]},
+    "workload": {
+        "trace": {"trace": "t.csv"},
+        "tenants": {"num_requests": 9, "tenants": {"a": TENANT}},
+        "generated": SMALL["workload"],
+    },
     "workload.arrivals": {
         "poisson": {"process": "poisson", "rate_rps": 2.0},
         "gamma": {"process": "gamma", "rate_rps": 2.0, "cv": 2.0},

@@ -28,7 +28,7 @@ BEHAVIOURS: dict[str, dict[str, Any]] = {
     "cancel": {"cancel": {"share": 0.4, "mean_after_s": 2.0}},
     "retry": {"retry": {"max_attempts": 4}},
 }
-COLUMNS = [name for name in RequestTable.__dataclass_fields__ if name != "content"]
+COLUMNS = [name for name in RequestTable.__dataclass_fields__ if name not in ("content", "tenants")]
 
 
 def workload(seed: int = 0, **changes: Any) -> Workload:

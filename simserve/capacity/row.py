@@ -21,7 +21,7 @@ from simserve.knee.points import curve_point
 from simserve.knee.probe import Probe
 from simserve.knee.saturation import Saturation
 from simserve.knee.step_times import gpus_per_replica, step_time_of
-from simserve.scenario import GeneratedWorkload
+from simserve.scenario import GeneratedWorkload, TenantsWorkload
 from simserve.tasks.intervals import Interval
 from simserve.tasks.task import Measures
 
@@ -94,7 +94,7 @@ def capacity_row(probe: Probe, settings: Mapping[str, Any], asked: Asked) -> tup
     axis, scenario = probe.study.axis, probe.study.variants[probe.variant]
     saturation, note = saturation_of(probe, asked.effort.replications)
     closed = axis.is_closed_loop
-    is_generated = isinstance(scenario.workload, GeneratedWorkload)
+    is_generated = isinstance(scenario.workload, GeneratedWorkload | TenantsWorkload)
     lengths = Lengths(probe.study.num_requests, is_generated, None if closed else saturation.load)
     top = axis.snap(looked_at(saturation, probe.study)[1] if closed else lengths.settled_load)
     rates, spread = Rates(probe, asked.slos, lengths), saturation.spread

@@ -56,13 +56,16 @@ class LoadAxis:
 
 
 def load_axis(data: Mapping[str, Any], source: str, trace_rps: float | None = None) -> LoadAxis:
-    """The axis of a validated scenario's plain data. ``trace_rps`` is a trace's own rate (requests/s).
+    """The axis of a validated scenario's plain data. ``trace_rps`` is the own rate of a trace, or of all tenants
+    together (requests/s).
 
     Raises ScenarioError for a workload that has no load to turn: everybody at once.
     """
     workload = data["workload"]
     if workload.get("concurrency") is not None:
         return LoadAxis("workload.concurrency", "concurrent clients", "clients", None)
+    if "tenants" in workload:
+        return LoadAxis("workload.rate_scale", "rate scale (1 = the tenants' own rates)", "×", trace_rps)
     if "trace" in workload:
         if trace_rps is None or not math.isfinite(trace_rps):
             where = printable(f"{source}: workload.trace")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from simserve.knee.load_axis import LoadAxis, load_axis
-from simserve.scenario import Scenario, TraceWorkload, parse_scenario
+from simserve.scenario import Scenario, TenantsWorkload, TraceWorkload, parse_scenario
 from simserve.scenario.load import apply_overrides
 from simserve.scenario.merge import merge
 from simserve.scenario.messages import printable
@@ -19,6 +19,7 @@ from simserve.tasks.settings import apply_settings
 from simserve.tasks.task import Task
 from simserve.tasks.warmup import MIN_REQUESTS, SHARE
 from simserve.workload import build_workload
+from simserve.workload.mixture import total_rate_rps
 
 
 class Ask(NamedTuple):
@@ -88,12 +89,13 @@ def study_of(data: Mapping[str, Any], source: str, base_dir: Path, replications:
     A trace that is to be replicated is resampled in blocks (circular block bootstrap) unless the scenario says how.
     """
     scenario = parse_scenario(data, source, base_dir)
-    if isinstance(scenario.workload, TraceWorkload):
+    workload = scenario.workload
+    if isinstance(workload, TraceWorkload):
         return _of_trace(data, scenario, replications)
-    num_requests = scenario.workload.num_requests
+    num_requests = workload.num_requests
     cut = (f"the first {SHARE:.0%} of the requests of each run are warm-up and left out",)
     notes = cut if num_requests >= MIN_REQUESTS else ()
-    axis = load_axis(data, source)
+    axis = load_axis(data, source, total_rate_rps(workload) if isinstance(workload, TenantsWorkload) else None)
     return Study(data, scenario, scenario.resolve_variants(), axis, num_requests, replications, notes)
 
 

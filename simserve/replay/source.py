@@ -59,6 +59,13 @@ def load_source(choices: SourceChoices) -> Source:
         raise ReplayError(printable(f"{choices.path}: no such file; give a trace or a scenario"))
     is_scenario = choices.path.suffix.lower() in SCENARIO_SUFFIXES
     source = _scenario(choices) if is_scenario else _trace(choices)
+    if source.plan.turns is not None:
+        raise ReplayError(
+            printable(
+                f"{choices.path.name}: must have requests with times of their own, which is when a replay sends them "
+                "(got sessions whose turns wait for answers); replay it in a simulation"
+            )
+        )
     table, notes = source.table, list(source.notes)
     if choices.limit is not None and choices.limit < len(table):
         notes.append(f"the first {choices.limit:,} of {len(table):,} requests kept (--limit)")
@@ -119,4 +126,6 @@ def _first(table: RequestTable, n: int) -> RequestTable:
     cut: dict[str, Any] = {name: column[:n] for name, column in columns.items() if isinstance(column, np.ndarray)}
     if table.content is not None:
         cut["content"] = replace(table.content, offsets=table.content.offsets[: n + 1])
+    if table.tenants is not None:
+        cut["tenants"] = replace(table.tenants, of=table.tenants.of[:n])
     return replace(table, **cut)

@@ -15,14 +15,21 @@ from simserve.scenario.engine_models import (
     TransformersEngineConfig,
 )
 from simserve.scenario.load import load_scenario, parse_scenario, scenario_schema
-from simserve.scenario.models import Scenario, SloConfig
+from simserve.scenario.models import Scenario
+from simserve.scenario.slo_models import SloConfig
 from simserve.scenario.step_time_models import (
     OperatorsStepTimeConfig,
     ProfileStepTimeConfig,
     RooflineStepTimeConfig,
     StepTimeConfig,
 )
-from simserve.scenario.workload_models import GeneratedWorkload, ResampleConfig, TraceWorkload, WorkloadConfig
+from simserve.scenario.workload_models import (
+    GeneratedWorkload,
+    ResampleConfig,
+    TenantsWorkload,
+    TraceWorkload,
+    WorkloadConfig,
+)
 
 __all__ = [
     "CacheConfig",
@@ -46,6 +53,7 @@ __all__ = [
     "StaticEngineConfig",
     "StepTimeConfig",
     "SwapConfig",
+    "TenantsWorkload",
     "ThinkTimeConfig",
     "TraceWorkload",
     "TransformersEngineConfig",

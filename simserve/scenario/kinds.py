@@ -33,3 +33,13 @@ EXCLUSIVE: Mapping[tuple[int | str, ...], tuple[tuple[str, ...], ...]] = {
         ("device_memory", "weights", "overhead"),
     ),
 }
+# A key of the user's own stands between: what is under each tenant's name is as what is under ``workload``.
+_NAMED = ("workload", "tenants")
+_TENANT_SECTIONS = ("arrivals", "prompt_tokens", "output_tokens")
+
+
+def choice_at(path: tuple[int | str, ...]) -> Choice | None:
+    """The choice that a section at a path is; None where there is but one kind."""
+    if path[:2] == _NAMED and len(path) == 4 and path[3] in _TENANT_SECTIONS:
+        return CHOICES["workload", path[3]]
+    return CHOICES.get(path)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from simserve.scenario.kinds import CHOICES, EXCLUSIVE
+from simserve.scenario.kinds import EXCLUSIVE, choice_at
 
 Path = tuple[str, ...]
 
@@ -39,7 +39,7 @@ def without_stale_keys(base: Mapping[str, Any], override: Mapping[str, Any], pat
 
 
 def _keys_of_other_kinds(base: Mapping[str, Any], override: Mapping[str, Any], path: Path) -> set[str]:
-    choice = CHOICES.get(path)
+    choice = choice_at(path)
     named = choice.named(override) if choice is not None else []
     if choice is None or len(named) != 1 or named[0] not in choice.kinds:
         return set()

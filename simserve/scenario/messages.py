@@ -10,7 +10,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from simserve.scenario.kinds import CHOICES
+from simserve.scenario.kinds import choice_at
 
 Path = tuple[int | str, ...]
 
@@ -124,7 +124,7 @@ def _plain(number: float) -> str:
 
 
 def _unknown_key(key: str, path: Path, model: type[BaseModel]) -> str:
-    choice = CHOICES.get(path)
+    choice = choice_at(path)
     owners = choice.kinds_with(key) if choice is not None else []
     if choice is not None and owners:
         kind = next(kind for kind, each in choice.kinds.items() if each is model)
@@ -135,7 +135,8 @@ def _unknown_key(key: str, path: Path, model: type[BaseModel]) -> str:
 
 def _unnamed_kind(section: object, path: Path) -> tuple[Path, str]:
     """A section that names none of its kinds, or several."""
-    choice = CHOICES[path]
+    choice = choice_at(path)
+    assert choice is not None  # pydantic met a tag there
     kinds = ", ".join(choice.kinds)
     if not isinstance(section, Mapping):
         return path, f"must be a mapping (got {shown(section)})"
@@ -157,9 +158,13 @@ def _section_model(location: Path, model: type[BaseModel]) -> type[BaseModel]:
     path: Path = ()
     for part in location[:-1]:
         if _is_tag(part):
-            model = CHOICES[path].kinds[str(part)[1:-1]]
+            choice = choice_at(path)
+            assert choice is not None
+            model = choice.kinds[str(part)[1:-1]]
             continue
         path = (*path, part)
+        if path[:-1] == ("workload", "tenants"):  # a name, and not a key of the model
+            continue
         annotation = model.model_fields[str(part)].annotation if str(part) in model.model_fields else None
         inner = [each for each in (annotation, *get_args(annotation)) if isinstance(each, type)]
         model = next((each for each in inner if issubclass(each, BaseModel)), model)

@@ -9,23 +9,16 @@ from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
 from simserve.errors import ScenarioError
 from simserve.scenario.engine_models import EngineConfig
-from simserve.scenario.fields import FolderName, Name, Seconds, Strict
+from simserve.scenario.fields import FolderName, Name, Strict
 from simserve.scenario.merge import merge
 from simserve.scenario.messages import one_sentence, printable
 from simserve.scenario.model_models import AttentionConfig, SchemeName
+from simserve.scenario.slo_models import SloConfig
 from simserve.scenario.step_time_models import StepTimeConfig
 from simserve.scenario.sweep_models import SweepConfig
 from simserve.scenario.workload_models import WorkloadConfig
 
 SHARED_BY_VARIANTS = ("name", "workload", "seed", "variants", "sweep")
-
-
-class SloConfig(Strict):
-    """Limits that a request must meet to count as goodput; what is null is not asked for."""
-
-    ttft_s: Seconds | None = Field(None, description="time to first token, seconds")
-    tpot_s: Seconds | None = Field(None, description="time per output token after the first, seconds")
-    e2e_s: Seconds | None = Field(None, description="arrival to last token, seconds")
 
 
 class Scenario(Strict):

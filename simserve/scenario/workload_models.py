@@ -1,6 +1,6 @@
-"""``workload:`` of a scenario: a generator (arrivals and lengths by distribution) or a trace.
+"""``workload:`` of a scenario: a generator (arrivals and lengths by distribution), a trace, or a mixture of tenants.
 
-Either is an open loop (requests come at their own times) or, with ``concurrency``, a closed one.
+A generator and a trace are an open loop (requests come at their own times) or, with ``concurrency``, a closed one.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema,
 
 from simserve.scenario.choice import Choice
 from simserve.scenario.client_models import ClientKeys
-from simserve.scenario.fields import MAX_REQUESTS, MAX_TOKENS, Rate, Strict, Tokens
+from simserve.scenario.fields import MAX_REQUESTS, MAX_TOKENS, Name, Rate, Strict, Tokens
+from simserve.scenario.slo_models import SloConfig
 
 
 class PoissonArrivals(Strict):
@@ -141,6 +142,44 @@ class GeneratedWorkload(ClientKeys):
         return self
 
 
+class TenantConfig(Strict):
+    """One tenant's requests. Every tenant has random streams of its own, known by its name: others come and go without
+    changing what it sends."""
+
+    arrivals: ArrivalsConfig = Field(description="when its requests arrive; its first comes one gap after 0")
+    prompt_tokens: LengthsConfig = Field(description="distribution of num_prompt_tokens")
+    output_tokens: LengthsConfig = Field(description="distribution of num_output_tokens")
+    max_output_tokens: Tokens | None = Field(
+        None, description="what its clients declare as their maximum; null: this tenant's longest output"
+    )
+    priority: int = Field(
+        0, ge=-(2**31), lt=2**31, description="of all its requests; lower goes first, with queue_order: priority"
+    )
+    slo: SloConfig = Field(
+        default_factory=SloConfig, description="its own limits for goodput, in place of the scenario's where given"
+    )
+
+    @model_validator(mode="after")
+    def _has_a_rate(self) -> Self:
+        if isinstance(self.arrivals, AllAtOnceArrivals):
+            raise ValueError("arrivals.process must have a rate, so that tenants can be mixed (got all_at_once)")
+        return self
+
+
+class TenantsWorkload(ClientKeys):
+    """Several tenants who share an engine: their arrivals laid over each other, the first ``num_requests`` of them."""
+
+    num_requests: int = Field(ge=1, le=MAX_REQUESTS, description="how many requests arrive, of all tenants together")
+    tenants: dict[Name, TenantConfig] = Field(min_length=1, max_length=1000, description="each tenant, by its name")
+    rate_scale: float = Field(1.0, gt=0, le=1e9, description="2.0 doubles the rate of every tenant")
+
+    @model_validator(mode="after")
+    def _open_loop(self) -> Self:
+        if self.concurrency is not None:
+            raise ValueError(f"tenants come at their own times: leave concurrency out (got {self.concurrency})")
+        return self
+
+
 def _named_file(value: object) -> object:
     if value is None or value == "":
         got = "null" if value is None else "empty text"
@@ -202,9 +241,13 @@ class TraceWorkload(ClientKeys):
 
 
 WORKLOADS = Choice(
-    {"trace": TraceWorkload, "generated": GeneratedWorkload}, marks={"generated": "arrivals"}, otherwise="generated"
+    {"trace": TraceWorkload, "tenants": TenantsWorkload, "generated": GeneratedWorkload},
+    marks={"generated": "arrivals"},
+    otherwise="generated",
 )
 WorkloadConfig = Annotated[
-    Annotated[TraceWorkload, Tag("<trace>")] | Annotated[GeneratedWorkload, Tag("<generated>")],
+    Annotated[TraceWorkload, Tag("<trace>")]
+    | Annotated[TenantsWorkload, Tag("<tenants>")]
+    | Annotated[GeneratedWorkload, Tag("<generated>")],
     Discriminator(WORKLOADS.tag),
 ]

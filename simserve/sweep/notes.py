@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from simserve.scenario import GeneratedWorkload
+from simserve.scenario import GeneratedWorkload, TenantsWorkload
 from simserve.sweep.plan import Plan
 from simserve.tasks.backlog import MIN_REQUESTS as FEWEST
 from simserve.tasks.warmup import MIN_REQUESTS, SHARE
@@ -87,7 +87,7 @@ def _warmup(plan: Plan) -> str:
     warmup, workload = plan.config.warmup, plan.scenario.workload
     if warmup != "auto":
         return f"warm-up: the first {float(warmup):.0%} of the requests are left out" if warmup else "no warm-up is cut"
-    if isinstance(workload, GeneratedWorkload) and workload.num_requests >= MIN_REQUESTS:
+    if isinstance(workload, GeneratedWorkload | TenantsWorkload) and workload.num_requests >= MIN_REQUESTS:
         return f"warm-up: the first {SHARE:.0%} of the requests are left out"
     return f"no warm-up is cut: that is for generated workloads of at least {MIN_REQUESTS} requests"
 

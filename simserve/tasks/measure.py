@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simserve.distributions import FloatColumn, describe, describe_bins
+from simserve.fairness import good_requests
 from simserve.metrics import SloTargets, latencies
 from simserve.records import CANCELLED, FINISHED, NEVER, REJECTED, TIMED_OUT, Records, itl_bin_edges_s
 from simserve.request import IntColumn
@@ -60,7 +61,7 @@ def measure(records: Records, slo: SloTargets | None, rule: WarmupRule, is_close
         "num_warmup_cut": kept.num_cut,
         "offered_rps": _offered_rps(requests.arrival_ns[kept.rows]),
         **_rates(records, kept),
-        **_goodput(columns, finished, kept, slo),
+        **_goodput(good_requests(columns, finished, slo, requests.table.tenants), kept),
         **{name: _description(columns[name][finished]) for name in LATENCIES},
         "itl_s": _itl(records),
         "unanswered_share": _share(int((status != FINISHED).sum()), len(status)),
@@ -119,16 +120,8 @@ def _rates(records: Records, kept: Kept) -> dict[str, float | None]:
     }
 
 
-def _goodput(
-    columns: dict[str, FloatColumn], finished: Mask, kept: Kept, slo: SloTargets | None
-) -> dict[str, float | None]:
-    """The kept requests that finished and met every SLO named, per second of the window and as a share of the kept
-    ones. One token has no TPOT, so it meets any."""
-    good = finished.copy()
-    for name in ("ttft_s", "tpot_s", "e2e_s"):
-        limit = getattr(slo, name, None)
-        if limit is not None:
-            good &= ~(columns[name] > limit)
+def _goodput(good: Mask, kept: Kept) -> dict[str, float | None]:
+    """The kept requests that met every SLO named, per second of the window and as a share of the kept ones."""
     num_good = int(good.sum())
     return {"goodput_rps": kept.per_s(num_good), "slo_attainment": _share(num_good, int(kept.rows.sum()))}
 

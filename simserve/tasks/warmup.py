@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simserve.request import IntColumn
-from simserve.scenario import GeneratedWorkload
+from simserve.scenario import GeneratedWorkload, TenantsWorkload
 from simserve.simulate import Prepared
 
 SHARE = 0.1
@@ -31,7 +31,7 @@ def warmup_rule(warmup: str | float, prepared: Prepared) -> WarmupRule:
     if warmup != "auto":
         return WarmupRule(float(warmup), float(warmup) > 0)
     is_long = len(prepared.workload.table) >= MIN_REQUESTS
-    is_steady = is_long and isinstance(prepared.scenario.workload, GeneratedWorkload)
+    is_steady = is_long and isinstance(prepared.scenario.workload, GeneratedWorkload | TenantsWorkload)
     return WarmupRule(SHARE, True) if is_steady else WarmupRule(0.0, False)
 
 

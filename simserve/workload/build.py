@@ -11,10 +11,11 @@ import numpy as np
 from simserve.clients.plan import OPEN_LOOP, ClientPlan, Turns
 from simserve.errors import ScenarioError
 from simserve.request import IntColumn, RequestTable
-from simserve.scenario.workload_models import GeneratedWorkload, TraceWorkload, WorkloadConfig
+from simserve.scenario.workload_models import GeneratedWorkload, TenantsWorkload, TraceWorkload, WorkloadConfig
 from simserve.workload.behaviour import client_plan
 from simserve.workload.content import repeated_tokens, taken
 from simserve.workload.generate import arrival_times_ns, lengths
+from simserve.workload.mixture import mixture
 from simserve.workload.refusal import refusal
 from simserve.workload.replayed_sessions import in_sessions
 from simserve.workload.resample import circular_blocks, resampled
@@ -42,6 +43,8 @@ def build_workload(config: WorkloadConfig, seed: int, base_dir: Path) -> Workloa
     turns = None
     if isinstance(config, GeneratedWorkload):
         table, notes = _generated(config, seed)
+    elif isinstance(config, TenantsWorkload):
+        table, notes = mixture(config, seed)
     else:
         table, turns, notes = _traced(config, seed, base_dir)
     n = len(table)

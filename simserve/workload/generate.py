@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import numpy.typing as npt
 
 from simserve.errors import ScenarioError
 from simserve.request import IntColumn
@@ -22,30 +23,49 @@ from simserve.scenario.workload_models import (
     ValuesLength,
 )
 
+FloatColumn = npt.NDArray[np.float64]
+
 
 def arrival_times_ns(config: ArrivalsConfig, num_requests: int, rng: np.random.Generator) -> IntColumn:
-    """Arrival times in nanoseconds, the first at 0, in order; the gaps are independent with mean 1 / rate_rps.
+    """Arrival times in nanoseconds, the first at 0, in order.
 
     Raises ScenarioError when the last would arrive after more than 10⁹ seconds.
     """
-    num_gaps = num_requests - 1
-    match config:
-        case AllAtOnceArrivals():
-            return np.zeros(num_requests, np.int64)
-        case ConstantArrivals():
-            times_s = np.arange(num_requests) / config.rate_rps
-        case PoissonArrivals():
-            times_s = np.concatenate([[0.0], rng.exponential(1 / config.rate_rps, num_gaps).cumsum()])
-        case GammaArrivals():
-            shape = config.cv**-2
-            gaps_s = rng.gamma(shape, 1 / (shape * config.rate_rps), num_gaps)
-            times_s = np.concatenate([[0.0], gaps_s.cumsum()])
+    times_s = arrival_times_s(config, num_requests, rng)
     if times_s[-1] > MAX_SECONDS:
         raise ScenarioError(
             f"workload.arrivals.rate_rps: the last of {num_requests:,} requests must arrive within {MAX_SECONDS:.0e} "
-            f"seconds (got rate {config.rate_rps:g}, which takes {times_s[-1]:.3g}); raise the rate"
+            f"seconds (got rate {mean_rate_rps(config):g}, which takes {times_s[-1]:.3g}); raise the rate"
         )
     return np.rint(times_s * 1e9).astype(np.int64)
+
+
+def arrival_times_s(config: ArrivalsConfig, num_requests: int, rng: np.random.Generator) -> FloatColumn:
+    """Arrival times in seconds, the first at 0, in order; the gaps are independent with mean 1 / rate_rps."""
+    num_gaps = num_requests - 1
+    match config:
+        case AllAtOnceArrivals():
+            return np.zeros(num_requests)
+        case ConstantArrivals():
+            return np.arange(num_requests) / config.rate_rps
+        case PoissonArrivals():
+            gaps_s = rng.exponential(1 / config.rate_rps, num_gaps)
+        case GammaArrivals():
+            shape = config.cv**-2
+            gaps_s = rng.gamma(shape, 1 / (shape * config.rate_rps), num_gaps)
+    return np.concatenate([[0.0], gaps_s.cumsum()])
+
+
+def mean_rate_rps(config: ArrivalsConfig) -> float:
+    """Arrivals per second in the long run; infinite when everybody comes at once."""
+    return math.inf if isinstance(config, AllAtOnceArrivals) else config.rate_rps
+
+
+def with_rate_scale(config: ArrivalsConfig, scale: float) -> ArrivalsConfig:
+    """The same arrivals at so many times the rate."""
+    if isinstance(config, AllAtOnceArrivals):
+        return config
+    return config.model_copy(update={"rate_rps": config.rate_rps * scale})
 
 
 def lengths(config: LengthsConfig, num_requests: int, rng: np.random.Generator) -> tuple[IntColumn, int]:
