@@ -112,6 +112,14 @@ def test_bad_input_is_one_sentence(folder, name, choices, said):
     assert said in str(error.value) and "\n" not in str(error.value)
 
 
+def test_sessions_are_not_replayed_at_invented_times(tmp_path):
+    """A turn that waits for an answer has no time of its own, and a server's answers are not the simulation's."""
+    header = "arrival_s,num_prompt_tokens,num_output_tokens,session_id,wait_s\n"
+    (tmp_path / "turns.csv").write_text(header + "0,1,1,a,\n,1,1,a,2\n")
+    with pytest.raises(InputError, match=r"^turns.csv: must have requests with times of their own, which is when"):
+        load_source(SourceChoices(tmp_path / "turns.csv"))
+
+
 def test_the_limit_cuts_what_prompts_hold():
     """What is known of prompts' contents goes with its requests."""
     column = np.arange(3)

@@ -283,3 +283,12 @@ def test_help_shows_examples():
     """The epilog holds commands to copy."""
     text = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "140"}).stdout
     assert "--measured" in text and "--max-error" in text and "simserve validate chat.yaml --url" in text
+
+
+def test_sessions_are_refused(home, tmp_path):
+    """A turn that waits for the simulation's answers has no row in a recorded run to be held against."""
+    header = "arrival_s,num_prompt_tokens,num_output_tokens,session_id,wait_s\n"
+    (tmp_path / "turns.csv").write_text(header + "0,10,2,a,\n,10,2,a,2\n")
+    result = command(home, "served.yaml", "--set", "workload={trace: turns.csv}", "--measured", "own.csv", cwd=tmp_path)
+    assert result.exit_code == 2
+    assert "workload.trace: must have requests with times of their own for a validation" in result.output

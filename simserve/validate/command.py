@@ -123,6 +123,11 @@ class _Session:
         self._options, self._scenario, self._variant, self._messages = options, scenario, variant, messages
         self._resolved = scenario.resolve_variants()[variant]
         self._first = prepare(scenario, only=[variant])
+        if self._first.workload.clients.turns is not None:
+            raise ScenarioError(
+                f"{scenario.source}: workload.trace: must have requests with times of their own for a validation (got "
+                "sessions whose turns wait for answers); give another trace"
+            )
         self._runs: list[RecordedRun] = []
 
     def run(self, staging: Path, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
