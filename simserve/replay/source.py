@@ -126,4 +126,6 @@ def _first(table: RequestTable, n: int) -> RequestTable:
     cut: dict[str, Any] = {name: column[:n] for name, column in columns.items() if isinstance(column, np.ndarray)}
     if table.content is not None:
         cut["content"] = replace(table.content, offsets=table.content.offsets[: n + 1])
+    if table.tenants is not None:
+        cut["tenants"] = replace(table.tenants, of=table.tenants.of[:n])
     return replace(table, **cut)
