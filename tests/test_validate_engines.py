@@ -168,6 +168,18 @@ def test_another_policy_s_first_difference_is_shown_with_both_sides(tmp_path):
         ),
         ("transformers", "chunked", ("workload.concurrency=2",), "workload.concurrency: must be absent for --engine"),
         ("transformers", "chunked", ("attention=mqa",), "attention: must be absent for --engine"),
+        (
+            "transformers",
+            "chunked",
+            ("attention.kv_heads=1",),
+            "attention: must be absent for --engine, which does not run that (got {kv_heads: 1})",
+        ),
+        (
+            "transformers",
+            "chunked",
+            ("variants.chunked.engine.speculation={draft_tokens: 4, acceptance: 0.8, draft: {cost: 0}}",),
+            "engine.speculation: must be absent for --engine, which does not run that (got drafts of 4)",
+        ),
         ("generate", "static", ("variants.static.engine.kv_cache={allocator: none}",), "kv_cache: must be absent for"),
         (
             "transformers",

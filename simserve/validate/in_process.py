@@ -26,6 +26,7 @@ from simserve.scenario import (
     TransformersEngineConfig,
 )
 from simserve.scenario.messages import printable
+from simserve.scenario.model_models import KvHeads
 from simserve.simulated_model import cache_blocks, simulated_model
 from simserve.step_time.profile_schema import Provenance, load_profile
 from simserve.step_time.stretch import NS_PER_S
@@ -150,8 +151,10 @@ class RealEngine:
 def _not_run_here(scenario: Scenario) -> dict[str, object]:
     """What a simulation has a word for and the engines here are not set up with; None where the scenario has none."""
     engine, cache = scenario.engine, scenario.engine.kv_cache
-    found: dict[str, object] = {"weights": scenario.weights, "attention": scenario.attention}
-    found["engine.speculation"] = engine.speculation
+    heads, speculation = scenario.attention, engine.speculation
+    found: dict[str, object] = {"weights": scenario.weights}
+    found["attention"] = f"{{kv_heads: {heads.kv_heads}}}" if isinstance(heads, KvHeads) else heads
+    found["engine.speculation"] = None if speculation is None else f"drafts of {speculation.draft_tokens}"
     if isinstance(cache, NoCacheConfig):
         return found | {"engine.kv_cache": "none"}
     return found | {"engine.kv_cache.device_memory": cache.device_memory, "engine.kv_cache.weights": cache.weights}
