@@ -114,8 +114,9 @@ def _fill(records: Records, world: World, refusals: dict[int, str]) -> None:
         getattr(requests, name)[:] = left[:, getattr(at, name.upper())]
     requests.num_attempts[:] = 1
     requests.num_emitted_tokens[:] = left[:, at.GENERATED]
-    requests.num_preemptions[:] = left[:, at.PREEMPTIONS]
-    requests.num_recomputed_tokens[:] = left[:, at.RECOMPUTED]
+    if counters[at.NUM_PREEMPTIONS]:  # else they stay zeros that were never written, and take no memory
+        requests.num_preemptions[:] = left[:, at.PREEMPTIONS]
+        requests.num_recomputed_tokens[:] = left[:, at.RECOMPUTED]
     requests.num_computed_tokens[:] = left[:, at.COMPUTED] + left[:, at.RECOMPUTED]
     records.itl_counts[:] = world.itl_counts
     records.itl_max_s = float(world.costs[at.ITL_MAX_S])
