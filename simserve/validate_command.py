@@ -67,7 +67,9 @@ def validate(  # noqa: PLR0913, PLR0917 - one argument per option
     runs: Annotated[
         int,
         typer.Option(
-            min=1, help="How often an engine (warmed up by one run more) or a server serves the requests: its noise."
+            min=1,
+            help="How often an engine (each time in a process of its own, warmed up) or a server serves the requests: "
+            "its noise.",
         ),
     ] = 3,
     draws: Annotated[
@@ -80,7 +82,12 @@ def validate(  # noqa: PLR0913, PLR0917 - one argument per option
         Literal["cpu", "wall"], typer.Option(help="Of an engine in process: its CPU seconds, or the wall's.")
     ] = "cpu",
     calibrate: Annotated[
-        bool, typer.Option("--calibrate", help="First time the engine's steps, apart from the runs; keep the profile.")
+        bool,
+        typer.Option(
+            "--calibrate",
+            help="First time the engine's steps within what the scenario can ask, in processes apart from the runs; "
+            "keep the profile.",
+        ),
     ] = False,
     engine_python: Annotated[str | None, typer.Option(help="The Python that has vLLM.", show_default=False)] = None,
     served_model: Annotated[
