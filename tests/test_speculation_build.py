@@ -78,6 +78,28 @@ def test_a_measured_file_that_is_missing_or_too_short(tmp_path):
         assemble(parse_scenario(data, base_dir=tmp_path))
 
 
+@pytest.mark.parametrize(
+    ("content", "rule"),
+    [
+        ([], "must hold a JSON object (got list); run `simserve agreement`"),
+        ({"acceptance": [0.9] * 4}, "kind: must be 'simserve draft agreement' (got nothing); run `simserve agreement`"),
+        ({"kind": "simserve quantization"}, "kind: must be 'simserve draft agreement' (got 'simserve quantization')"),
+        (agreement([0.9] * 4) | {"schema_version": 2}, "schema_version: must be 1 (got 2); run `simserve agreement`"),
+        (agreement([0.9, 1.8, 0.1, 0.1]), "acceptance.1: Input should be less than or equal to 1"),
+        (agreement([0.9, float("nan"), 0.1, 0.1]), "acceptance.1: Input should be a finite number"),
+        (agreement([0.9] * 4) | {"acceptance": [1.0] * 4}, "digest: does not match the content"),
+    ],
+)
+def test_a_file_that_is_no_agreement(tmp_path, content, rule):
+    """What it is instead, in one sentence; figures that nobody measured are none."""
+    data = copy.deepcopy(PLAIN)
+    data["engine"]["speculation"]["acceptance"] = {"measured": "a.json"}
+    (tmp_path / "a.json").write_text(json.dumps(content))
+    with pytest.raises(ProfileError) as caught:
+        assemble(parse_scenario(data, base_dir=tmp_path))
+    assert str(caught.value).startswith(f"{tmp_path / 'a.json'}: {rule}")
+
+
 def test_policy_and_cache_that_speculate():
     """Continuous or chunked; a paged cache looks ahead, with and without prefix caching; a contiguous one is plain."""
     assert type(assemble(scenario()).scheduler) is SpeculativeContinuousScheduler

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -165,6 +165,7 @@ def load_agreement(path: Path) -> DraftAgreement:
 def _load(path: Path, schema: type[Document], command: str) -> Document:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
+        _check_kind(content, schema, path, command)
         document = schema.model_validate_json(json.dumps(content))
     except OSError as error:
         raise ProfileError(f"{path}: cannot be read ({error.strerror})") from error
@@ -178,3 +179,14 @@ def _load(path: Path, schema: type[Document], command: str) -> Document:
     if document.digest != content_digest(content):
         raise ProfileError(f"{path}: digest: does not match the content, which was changed after it was measured")
     return document
+
+
+def _check_kind(content: object, schema: type[Document], path: Path, command: str) -> None:
+    """Another program's file, or another version's, is called that, and not one in which something is missing."""
+    if not isinstance(content, dict):
+        raise ProfileError(f"{path}: must hold a JSON object (got {type(content).__name__}); run `{command}`")
+    for key in ("kind", "schema_version"):
+        (wanted,), got = get_args(schema.model_fields[key].annotation), content.get(key)
+        if got != wanted:
+            found = repr(got)[:60] if key in content else "nothing"
+            raise ProfileError(f"{path}: {key}: must be {wanted!r} (got {found}); run `{command}` with this version")
