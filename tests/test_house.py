@@ -77,7 +77,7 @@ MAY_IMPORT = {
     "profile_command": {"exit_codes", "report", "step_time"},
     "quantize_command": {"exit_codes", "report"},
     **{f"{name}_command": {"exit_codes", "replay", name} for name in COMMANDS},
-    "trace_tools": {"request", "scenario", "workload"},
+    "trace_tools": {"clients", "request", "scenario", "workload"},
     "trace_command": {"exit_codes", "trace_tools"},
     "cli": {
         *{"report", "step_time", "exit_codes", "profile_command", "quantize_command", "run_command", "scenario"},

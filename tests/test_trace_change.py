@@ -18,6 +18,7 @@ from simserve.trace_tools.amounts import ratio, seconds
 from simserve.trace_tools.change import scaled, sliced
 from simserve.trace_tools.profile import prefix_bound, profile
 from simserve.workload import Trace, read_trace
+from simserve.workload.sessions import OWN_TIME
 from tests.test_trace_export import traces
 
 RUNNER = CliRunner()
@@ -160,6 +161,18 @@ def test_sessions_stay_whole_and_apart() -> None:
     for session in range(0, 1_000, 37):
         times = doubled.arrival_ns[doubled.session == session]
         assert np.diff(times).tolist() == [10 * S, 10 * S]
+
+
+def test_a_turn_whose_predecessor_is_cut_comes_at_its_own_time() -> None:
+    """Turns at 0, 5 and 9 s wait 5 and 4 s: from 3 s on, the second waits for nobody, and the third still for it; of
+    the last alone, nobody waits."""
+    waits = np.array([OWN_TIME, 5 * S, 4 * S])
+    trace = _trace(np.array([0, 5, 9]) * S, session=np.zeros(3, np.int64), wait_ns=waits)
+    part = sliced(trace, 3, float("inf"), None)
+    assert part.wait_ns is not None and part.wait_ns.tolist() == [OWN_TIME, 4 * S]
+    assert sliced(trace, 8, float("inf"), None).wait_ns is None
+    doubled = scaled(trace, 2.0, seed=0)
+    assert doubled.wait_ns is not None and Counter(doubled.wait_ns.tolist()) == Counter(waits.tolist() * 2)
 
 
 def test_copies_share_prompts_only_if_asked_to(tmp_path: Path) -> None:

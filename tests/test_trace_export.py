@@ -14,9 +14,13 @@ from typer.testing import CliRunner
 
 from simserve import cli
 from simserve.errors import OutputError
+from simserve.metrics import request_columns
 from simserve.request import Content
+from simserve.scenario import parse_scenario
+from simserve.simulate import simulate
 from simserve.trace_tools.export import FORMS, WRITTEN, form_of, write_trace
 from simserve.workload import Trace, read_trace
+from simserve.workload.sessions import waits_of
 from simserve.workload.trace import UNDECLARED
 
 RUNNER = CliRunner()
@@ -48,6 +52,8 @@ def _columns(trace: Trace) -> dict[str, list[int]]:
     if trace.session is not None:
         numbers = {-1: -1}
         found["session"] = [numbers.setdefault(one, len(numbers)) for one in trace.session.tolist()]
+    if trace.wait_ns is not None:
+        found["wait_ns"] = trace.wait_ns.tolist()
     return found
 
 
@@ -65,6 +71,9 @@ def traces(draw) -> Trace:
             offsets = np.concatenate([[0], counts.cumsum()])
             content = Content(np.arange(offsets[-1]), offsets, block)
     session = column(st.integers(-1, 3)) if draw(st.booleans()) else None
+    wait_ns = None
+    if session is not None and draw(st.booleans()):
+        wait_ns = waits_of(arrivals, session, column(st.integers(0, 1)) > 0)
     return Trace(
         arrival_ns=arrivals - arrivals[0],
         num_prompt_tokens=prompts,
@@ -74,6 +83,7 @@ def traces(draw) -> Trace:
         notes=(),
         content=content,
         session=None if session is None or (session < 0).all() else session,
+        wait_ns=wait_ns,
     )
 
 
@@ -155,6 +165,36 @@ def test_what_cannot_be_written_is_one_sentence_and_leaves_nothing(tmp_path: Pat
     assert {each.name for each in tmp_path.iterdir()} == {"azure.csv", "there.csv", "folder.csv", "lengths.csv"}
     _typed("convert", source, tmp_path / "there.csv", "--overwrite")
     assert read_trace(tmp_path / "there.csv").num_prompt_tokens.tolist() == [3180]
+
+
+SESSIONS = "arrival_s,num_prompt_tokens,num_output_tokens,session_id,wait_s,max_output_tokens,priority"
+TURNS = ["0,40,20,a,,30,1", "0.25,700,9,,,,", ",90,12,a,0.5,15,", "0.3,33,8,b,,,-2", ",300,7,b,0,,"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("kind", ["sessions", "mooncake"])
+def test_what_is_written_replays_to_identical_records(tmp_path: Path, kind: str, form: str) -> None:
+    """Sessions whose turns wait for answers, priorities, declared maxima; prompts that begin alike under a prefix
+    cache: every column of the records of a run is the same, bit for bit."""
+    source, out = tmp_path / "theirs", tmp_path / f"ours{form}"
+    lines = [json.dumps(row) for row in MOONCAKE] if kind == "mooncake" else [SESSIONS, *TURNS]
+    source.write_text("\n".join(lines))
+    _typed("convert", source, out)
+    theirs, ours = _records(source), _records(out)
+    assert theirs.keys() == ours.keys() and len(theirs) > 10
+    for name, column in theirs.items():
+        np.testing.assert_array_equal(ours[name], column, err_msg=name)
+
+
+def _records(path: Path) -> dict[str, np.ndarray]:
+    cache = {"allocator": "paged", "block_size": 16, "num_blocks": 400, "prefix_caching": True}
+    engine = {"policy": "chunked", "max_num_seqs": 2, "max_num_batched_tokens": 512, "max_model_len": 2_048}
+    data = {
+        **{"name": "again", "model": "25m", "step_time": {"roofline": "h100-sxm"}, "workload": {"trace": str(path)}},
+        **{"engine": engine | {"queue_order": "priority", "kv_cache": cache}, "seed": 0},
+    }
+    (variant,) = simulate(parse_scenario(data)).variants.values()
+    return {name: np.asarray(column) for name, column in request_columns(variant.records.requests).items()}
 
 
 def test_a_form_is_told_by_the_end_of_a_name() -> None:

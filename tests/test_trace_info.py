@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
@@ -9,9 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 from typer.testing import CliRunner
 
 from simserve import cli
+from simserve.trace_tools.command import info
 from simserve.trace_tools.picture import columns, log_bins, narrowed
 from simserve.trace_tools.profile import profile, window_counts
 from simserve.trace_tools.show import duration
@@ -73,6 +76,29 @@ def test_what_else_a_trace_knows_is_counted(tmp_path: Path) -> None:
     assert found["priorities"] == {"-2": 1, "1": 2}
     shown = _typed("info", path).stdout
     assert "2 requests, at most 70 tokens" in shown and "-2: 1, 1: 2" in shown
+
+
+def test_sessions_are_counted(tmp_path: Path) -> None:
+    """Two sessions of two and one requests, one of which waits for an answer; one request belongs to none."""
+    path = _own(tmp_path, "0,1,5,a,\n1,1,5,b,\n2,1,5,,\n,1,5,a,0.5", ",session_id,wait_s")
+    found = json.loads(_typed("info", path, "--json").stdout)["sessions"]
+    assert found == {
+        **{"num_sessions": 2, "num_requests": 3, "mean_requests": 1.5, "max_requests": 2, "num_waiting": 1},
+    }
+    shown = _typed("info", path).stdout
+    assert "2, 1.5 requests each, at most 2" in shown and "1 request waits for the answer before it" in shown
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+def test_no_figure_is_cut_in_a_narrow_terminal(tmp_path: Path, width: int) -> None:
+    """Columns are left out instead, down to four; nothing ends in an ellipsis."""
+    path = _own(tmp_path, "\n".join(f"{i},{10**i},{10 ** (9 - i)}" for i in range(10)))
+    console = Console(width=width, file=io.StringIO(), force_terminal=True, color_system=None)
+    info(path, "auto", as_json=False, console=console)
+    shown = console.file.getvalue()
+    assert "…" not in shown and "1,000,000,000" in shown
+    assert max(map(len, shown.splitlines())) <= max(width, 70)
+    assert ("p25" in shown) == (width > 100)
 
 
 @pytest.mark.parametrize(
@@ -171,7 +197,8 @@ WHOLE = [f"{i // 2},{5 + i},5" for i in range(40)]
         ([*FORTY, "3,4,9"], "", "1 row earlier than the row before"),
         ([f"5,{5 + i},5" for i in range(40)], "", "all requests arrive at one time"),
         ([*FORTY, "90000,7,7"], "", "after request 40 of 41: is a date wrong?"),
-        (WHOLE, "", "times are whole seconds, and 51.3 % share theirs"),
+        (WHOLE, "", "times are whole seconds: 51.3 % share theirs"),
+        ([f"{i // 8 * 1.5},{5 + i},5" for i in range(40)], "", "times are coarse: 89.7 % share theirs"),
         ([f"{i * 0.000001:.6f},{5 + i},5" for i in range(40)], "", "1,000,000 requests/s"),
         ([f"{i * 100000.5},{5 + i},5" for i in range(40)], "", "a request in 27.8 h"),
         ([*FORTY, "14.5,99999999,7"], "", "1 request of more than 10,000,000 tokens"),

@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from simserve.clients.plan import NOBODY
 from simserve.errors import TraceError
 from simserve.request import Content, IntColumn
 from simserve.scenario.fields import MAX_REQUESTS
 from simserve.workload.content import taken
-from simserve.workload.sessions import NO_SESSION
+from simserve.workload.sessions import NO_SESSION, OWN_TIME, before_in_session
 from simserve.workload.timestamps import NS_PER_S
 from simserve.workload.trace import Trace
 
@@ -35,7 +36,15 @@ def rows_of(trace: Trace, rows: IntColumn, arrival_ns: IntColumn | None = None) 
     changed: dict[str, Any] = {name: column[rows] for name, column in values.items() if isinstance(column, np.ndarray)}
     if trace.content is not None:
         changed["content"] = taken(trace.content, rows)
-    return replace(trace, **(changed | {"arrival_ns": times - times[0]}))
+    return _freed(replace(trace, **(changed | {"arrival_ns": times - times[0]})))
+
+
+def _freed(trace: Trace) -> Trace:
+    """Whose predecessor in a session is gone comes at the time that the trace has for it."""
+    if trace.wait_ns is None or trace.session is None:
+        return trace
+    wait_ns = np.where(before_in_session(trace.session) == NOBODY, OWN_TIME, trace.wait_ns)
+    return replace(trace, wait_ns=None if (wait_ns == OWN_TIME).all() else wait_ns)
 
 
 def sliced(trace: Trace, from_s: float, to_s: float, head: int | None) -> Trace:

@@ -30,8 +30,12 @@ from simserve.workload.trace import UNDECLARED, Trace
 
 FORMS = (".csv", ".csv.gz", ".jsonl", ".jsonl.gz", ".parquet")
 WRITTEN = frozenset(
-    {"arrival_ns", "num_prompt_tokens", "num_output_tokens", "max_output_tokens", "priority", "session", "content"}
+    {
+        *{"arrival_ns", "num_prompt_tokens", "num_output_tokens", "max_output_tokens", "priority"},
+        *{"session", "wait_ns", "content"},
+    }
 )  # fields of a Trace that a file holds; the others say how it was read
+TimeCells = Callable[[IntColumn], list[Any]]
 _FLOAT_BELOW_NS = 10**15  # seconds below this are floats that round to the nanosecond that they stand for
 
 
@@ -94,41 +98,48 @@ def _write(trace: Trace, form: str, file: IO[bytes]) -> None:
     stream = gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) if form.endswith(".gz") else file
     with io.TextIOWrapper(cast(IO[bytes], stream), encoding="utf-8", newline="") as text:
         if form.startswith(".csv"):
-            _frame(trace, seconds_text(trace.arrival_ns), _spaced).to_csv(text, index=False, lineterminator="\n")
+            _frame(trace, seconds_text, _spaced).to_csv(text, index=False, lineterminator="\n")
         else:
             text.writelines(_json_lines(trace))
 
 
 def seconds_text(times_ns: IntColumn) -> list[str]:
-    """Seconds with all the decimals that the nanoseconds have, and no more: ``0``, ``0.5``, ``12.000000001``."""
+    """Seconds with all the decimals that the nanoseconds have, and no more: ``0``, ``0.5``, ``12.000000001``; nothing
+    for a negative one, which stands for none."""
     return [
-        f"{ns // NS_PER_S}.{ns % NS_PER_S:09d}".rstrip("0") if ns % NS_PER_S else str(ns // NS_PER_S)
+        "" if ns < 0 else f"{ns // NS_PER_S}.{ns % NS_PER_S:09d}".rstrip("0") if ns % NS_PER_S else str(ns // NS_PER_S)
         for ns in times_ns.tolist()
     ]
 
 
-def _frame(trace: Trace, times: list[str] | int, ids_cell: Callable[[IntColumn], object]) -> pd.DataFrame:
-    """The columns of a file; ``ids_cell`` writes one prompt's list of ids."""
+def _frame(trace: Trace, time_cells: TimeCells, ids_cell: Callable[[IntColumn], object]) -> pd.DataFrame:
+    """The columns of a file; ``time_cells`` writes a column of nanoseconds, ``ids_cell`` one prompt's list of ids."""
     columns: dict[str, Any] = {
-        "arrival_s": times,
+        "arrival_s": time_cells(trace.arrival_ns),
         "num_prompt_tokens": trace.num_prompt_tokens,
         "num_output_tokens": trace.num_output_tokens,
     }
-    if (declared := trace.max_output_tokens != UNDECLARED).any():
-        columns["max_output_tokens"] = pd.array(trace.max_output_tokens, dtype="Int64")
-        columns["max_output_tokens"][~declared] = pd.NA
+    if (trace.max_output_tokens != UNDECLARED).any():
+        columns["max_output_tokens"] = _known(trace.max_output_tokens, UNDECLARED)
     if trace.priority.any():
         columns["priority"] = trace.priority
     if trace.session is not None:
-        columns["session_id"] = pd.array(trace.session, dtype="Int64")
-        columns["session_id"][trace.session == NO_SESSION] = pd.NA
+        columns["session_id"] = _known(trace.session, NO_SESSION)
+        if trace.wait_ns is not None:
+            columns["wait_s"] = time_cells(trace.wait_ns)
     if trace.content is not None:
-        offsets = trace.content.offsets.tolist()
-        ids = trace.content.ids
+        ids, offsets = trace.content.ids, trace.content.offsets.tolist()
         lists = [ids_cell(ids[begin:end]) for begin, end in itertools.pairwise(offsets)]
         columns["prefix_hashes"] = pd.Series(lists, dtype=object)
         columns["prefix_block_tokens"] = trace.content.block_tokens
     return pd.DataFrame(columns)
+
+
+def _known(column: IntColumn, unknown: int) -> object:
+    """A column with empty cells where it says nothing."""
+    cells = pd.array(column, dtype="Int64")
+    cells[column == unknown] = pd.NA
+    return cells
 
 
 def _spaced(ids: IntColumn) -> str:
@@ -137,18 +148,24 @@ def _spaced(ids: IntColumn) -> str:
 
 def _json_lines(trace: Trace) -> Iterator[str]:
     """A line per request; keys without a value are left out. Times are numbers with the digits of ``seconds_text``."""
-    frame = _frame(trace, 0, np.ndarray.tolist).drop(columns="arrival_s")
-    names = list(frame.columns)
-    columns = [frame[name].astype(object).tolist() for name in names]
-    for time, *values in zip(seconds_text(trace.arrival_ns), *columns, strict=True):
-        row = {name: value for name, value in zip(names, values, strict=True) if value is not pd.NA}
-        yield f'{{"arrival_s": {time}, {json.dumps(row)[1:]}\n'
+    frame = _frame(trace, seconds_text, lambda ids: json.dumps(ids.tolist()))
+    keys = [f"{json.dumps(name)}: " for name in frame.columns]
+    columns = [["" if cell is pd.NA else str(cell) for cell in frame[name].astype(object)] for name in frame.columns]
+    for cells in zip(*columns, strict=True):
+        yield "{" + ", ".join(key + cell for key, cell in zip(keys, cells, strict=True) if cell) + "}\n"
 
 
 def _table(trace: Trace) -> pa.Table:
-    if int(trace.arrival_ns[-1]) < _FLOAT_BELOW_NS:
-        times = pa.array(trace.arrival_ns / NS_PER_S)
-    else:
-        times = pa.array(seconds_text(trace.arrival_ns)).cast(pa.decimal128(20, 9))
-    table = pa.Table.from_pandas(_frame(trace, 0, np.ndarray.tolist), preserve_index=False)
-    return table.set_column(0, "arrival_s", times).replace_schema_metadata(None)
+    table = pa.Table.from_pandas(_frame(trace, np.ndarray.tolist, np.ndarray.tolist), preserve_index=False)
+    times = {"arrival_s": trace.arrival_ns, "wait_s": trace.wait_ns}
+    for place, name in enumerate(table.column_names):
+        if (column := times.get(name)) is not None:
+            table = table.set_column(place, name, _seconds(column))
+    return table.replace_schema_metadata(None)
+
+
+def _seconds(times_ns: IntColumn) -> pa.Array:
+    """Seconds in parquet; null for a negative one, which stands for none."""
+    if int(times_ns.max()) < _FLOAT_BELOW_NS:
+        return pa.array(times_ns / NS_PER_S, mask=times_ns < 0)
+    return pa.array([text or None for text in seconds_text(times_ns)], pa.string()).cast(pa.decimal128(20, 9))

@@ -6,13 +6,13 @@ import re
 
 import numpy as np
 
-from simserve.request import IntColumn
 from simserve.scenario.messages import printable
 from simserve.trace_tools.show import duration
 from simserve.workload.timestamps import NS_PER_S
 from simserve.workload.trace import UNDECLARED, Trace
 
 IDLE_SHARE = 0.5  # of the whole span, in one gap
+COARSE_SHARE = 0.5  # at the very time of the one before
 MAX_PLAUSIBLE_TOKENS = 10_000_000  # no served model reads so many
 MIN_ROWS_TO_JUDGE_TIMES = 20
 _COUNTED_ROWS = re.compile(r"[\d,]+ rows? ")
@@ -43,9 +43,10 @@ def _times(trace: Trace) -> list[str]:
         found.append(
             f"one gap takes {duration(gaps[longest] / NS_PER_S)} of {_span(span_ns)}, {where}: is a date wrong?"
         )
-    if not (times % NS_PER_S).any() and _share_tied(gaps):
-        share = f"{100 * _share_tied(gaps):.3g} %"
-        found.append(f"times are whole seconds, and {share} share theirs with the one before: bursts within are lost")
+    tied, is_whole = float((gaps == 0).mean()), not (times % NS_PER_S).any()
+    if tied > COARSE_SHARE or (tied and is_whole):
+        kind = "whole seconds" if is_whole else "coarse"
+        found.append(f"times are {kind}: {100 * tied:.3g} % share theirs with the one before; bursts within are lost")
     rate = (n - 1) * NS_PER_S / span_ns
     if rate > 100_000:
         found.append(f"{rate:,.0f} requests/s: is the unit of its times larger than was read?")
@@ -56,10 +57,6 @@ def _times(trace: Trace) -> list[str]:
 
 def _span(span_ns: int) -> str:
     return duration(span_ns / NS_PER_S)
-
-
-def _share_tied(gaps: IntColumn) -> float:
-    return float((gaps == 0).mean())
 
 
 def _lengths(trace: Trace, max_model_len: int | None) -> list[str]:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from simserve.request import IntColumn, RequestTable
 from simserve.workload.content import repeated_tokens
-from simserve.workload.sessions import NO_SESSION
+from simserve.workload.sessions import NO_SESSION, OWN_TIME
 from simserve.workload.timestamps import NS_PER_S
 from simserve.workload.trace import UNDECLARED, Trace
 
@@ -27,7 +27,7 @@ def profile(trace: Trace) -> Profile:
         "num_output_tokens": lengths(trace.num_output_tokens),
         "declared_max_output_tokens": _declared(trace),
         "priorities": _priorities(trace.priority),
-        "sessions": _sessions(trace.session),
+        "sessions": _sessions(trace),
         "prefix": prefix_bound(trace),
         "notes": list(trace.notes),
     }
@@ -103,8 +103,9 @@ def _priorities(priority: IntColumn) -> dict[str, int]:
     return {str(value): int(count) for value, count in zip(values, counts, strict=True)}
 
 
-def _sessions(session: IntColumn | None) -> Profile | None:
-    """How many sessions, and how many requests each has."""
+def _sessions(trace: Trace) -> Profile | None:
+    """How many sessions, how many requests each has, and how many of these wait for the answer before."""
+    session = trace.session
     if session is None:
         return None
     turns = np.unique(session[session != NO_SESSION], return_counts=True)[1]
@@ -115,6 +116,7 @@ def _sessions(session: IntColumn | None) -> Profile | None:
         "num_requests": int(turns.sum()),
         "mean_requests": float(turns.mean()),
         "max_requests": int(turns.max()),
+        "num_waiting": 0 if trace.wait_ns is None else int((trace.wait_ns != OWN_TIME).sum()),
     }
 
 

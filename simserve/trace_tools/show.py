@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -13,6 +15,7 @@ from simserve.workload.trace import Trace
 
 WIDTH_IN_A_PIPE = 120
 PICTURE_WIDTH = 60
+CAN_BE_LEFT_OUT = ("p25", "p75", "p1", "sum", "p95", "min", "p90")
 _LABELS = 18
 
 
@@ -22,7 +25,7 @@ def show_profile(name: str, found: Profile, trace: Trace, console: Console) -> N
         console.width = max(console.width, WIDTH_IN_A_PIPE)
     console.print(Text(f"{name}: {found['num_requests']:,} requests", style="bold"))
     console.print(_facts(found))
-    console.print(_lengths(found))
+    console.print(_lengths(found, console))
     width = max(10, min(PICTURE_WIDTH, console.width - _LABELS - 2))
     for line in _pictures(found, trace, width):
         console.print(Text(line), soft_wrap=True)
@@ -75,6 +78,10 @@ def _other_facts(found: Profile) -> list[tuple[str, str]]:
     if sessions := found["sessions"]:
         turns = f"{sessions['mean_requests']:.3g} requests each, at most {sessions['max_requests']:,}"
         facts.append(("sessions", f"{sessions['num_sessions']:,}, {turns}"))
+        if sessions["num_waiting"]:
+            waiting = sessions["num_waiting"]
+            who = "1 request waits" if waiting == 1 else f"{waiting:,} requests wait"
+            facts.append(("", f"{who} for the answer before {'it' if waiting == 1 else 'them'}"))
     if prefix := found["prefix"]:
         blocks = f"{prefix['num_distinct_blocks']:,} distinct of {prefix['num_blocks']:,} whole blocks"
         rate = f"{100 * prefix['hit_rate_bound']:.1f} % of the prompt tokens"
@@ -82,9 +89,22 @@ def _other_facts(found: Profile) -> list[tuple[str, str]]:
     return facts
 
 
-def _lengths(found: Profile) -> Table:
+def _lengths(found: Profile, console: Console) -> Table:
+    """Where a terminal is narrow, columns are left out; no figure is ever cut."""
+    heads, spare = ["mean", "min", *(f"p{q}" for q in PERCENTILES), "max", "sum"], list(CAN_BE_LEFT_OUT)
+    while (width := _width(table := _table(found, heads), console)) > console.width and spare:
+        heads.remove(spare.pop(0))
+    console.width = max(console.width, width)
+    return table
+
+
+def _width(table: Table, console: Console) -> int:
+    """What the table takes uncut, however narrow the console is."""
+    return console.measure(table, options=console.options.update(max_width=10_000)).maximum
+
+
+def _table(found: Profile, heads: Sequence[str]) -> Table:
     table = Table(box=box.SIMPLE_HEAD)
-    heads = ("mean", "min", *(f"p{q}" for q in PERCENTILES), "max", "sum")
     table.add_column("tokens", no_wrap=True)
     for head in heads:
         table.add_column(head, justify="right", no_wrap=True)
