@@ -188,7 +188,17 @@ def _named_file(value: object) -> object:
 
 
 TraceFormat = Literal[
-    "auto", "azure", "simserve", "mooncake", "bailian", "llmservingsim", "burstgpt", "vidur", "splitwise"
+    "auto",
+    "azure",
+    "simserve",
+    "mooncake",
+    "bailian",
+    "llmservingsim",
+    "burstgpt",
+    "vidur",
+    "splitwise",
+    "tracelab",
+    "tracelab_log",
 ]
 
 
@@ -213,10 +223,10 @@ class TraceWorkload(ClientKeys):
         "auto",
         description="whose columns the trace has; auto: told from the columns. azure: dates, lengths. mooncake: ms, "
         "hashes of 512-token blocks; bailian: the same keys, but seconds and 16 tokens. llmservingsim: ns, token ids. "
-        "burstgpt, vidur (times may lack), splitwise: seconds, lengths. "
+        "burstgpt, vidur (times may lack), splitwise: seconds, lengths. tracelab (ms), tracelab_log: rounds of agents. "
         "simserve (our own): arrival_s, num_prompt_tokens, num_output_tokens, and where known max_output_tokens, "
-        "priority, session_id, prefix_hashes (a list per prompt of 64-bit ids, one per prefix_block_tokens tokens, by "
-        "default 16)",
+        "priority, session_id, wait_s (after the answer before it there), prefix_hashes (a list per prompt of 64-bit "
+        "ids, one per prefix_block_tokens tokens, by default 16)",
     )
     limit: int | None = Field(None, ge=1, description="keep only the first so many requests by arrival; null: all")
     rate_scale: float = Field(

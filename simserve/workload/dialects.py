@@ -11,6 +11,7 @@ from typing import Literal
 from simserve.workload.refusal import refusal
 
 SUB_REQUESTS = "subrequests"  # folded: the key under which a JSON line holds the requests of a session
+EVENTS = "timingevents"  # folded: the key of a round's events, which become the time when its input was ready
 
 
 @dataclass(frozen=True)
@@ -106,10 +107,14 @@ TRACELAB = Dialect(  # TraceLab's session runner: a row per round, whose prompt 
     },
     {"arrival": "arrival_time", "wait_after": "tool_wait_after_ms"},
 )
-DIALECTS = {
-    dialect.name: dialect
-    for dialect in (AZURE, SIMSERVE, MOONCAKE, BAILIAN, LLMSERVINGSIM, BURSTGPT, VIDUR, SPLITWISE, TRACELAB)
-}
+TRACELAB_LOG = Dialect(  # TraceLab's published rounds of coding agents, with the times at which their inputs were ready
+    "tracelab_log",
+    "datetime",
+    {"arrival": "timing_events", "num_prompt_tokens": "input_tokens_total", "num_output_tokens": "output_tokens"},
+    {"session": "session_id"},
+)
+_ALL = (AZURE, SIMSERVE, MOONCAKE, BAILIAN, LLMSERVINGSIM, BURSTGPT, VIDUR, SPLITWISE, TRACELAB, TRACELAB_LOG)
+DIALECTS = {dialect.name: dialect for dialect in _ALL}
 
 
 def choose_dialect(found: Sequence[str], name: str, where: str) -> Dialect:

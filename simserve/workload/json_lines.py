@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import pandas as pd
 
-from simserve.workload.dialects import SUB_REQUESTS, fold
+from simserve.workload.dialects import EVENTS, SUB_REQUESTS, fold
 from simserve.workload.prompt_ids import ID_BYTES, packed
 from simserve.workload.refusal import refusal
 
@@ -54,11 +54,22 @@ def _with_packed_lists(row: Row) -> Row:
     """Lists (block hashes, token ids: most of a trace's bytes) become bytes where they will be read, and are dropped at
     once where not."""
     for name, value in row.items():
-        if type(value) is list and not _is_session(name):
+        if type(value) is list and fold(name) == EVENTS:
+            row[name] = _input_ready(value)
+        elif type(value) is list and not _is_session(name):
             id_bytes = _id_bytes(name)
             ids = packed(value, id_bytes) if id_bytes else None
             row[name] = "a list" if ids is None else ids
     return row
+
+
+def _input_ready(events: list[object]) -> object:
+    """When the last message or tool result of a round's input came; null where none is told."""
+    ready: object = None
+    for event in events:
+        if isinstance(event, dict) and event.get("event_type") in ("user_message", "tool_result"):
+            ready = event.get("timestamp")
+    return ready
 
 
 def _requests(session: Row, parts: str, where: str, number: int) -> list[Row]:

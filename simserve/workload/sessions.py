@@ -79,7 +79,7 @@ def _chats(chat: Column, parent: Column, notes: list[str]) -> IntColumn:
     sessions: dict[str, int] = {}
     found, unknown, num_sessions = [], [], 0
     for name, answers_to in zip(chat.text(), parent.text(), strict=True):
-        session = sessions.get(answers_to)
+        session = sessions.get(answers_to, sessions.get(name) if name else None)
         unknown.append(session is None and answers_to not in ("", "-1"))
         if session is None:
             session, num_sessions = num_sessions, num_sessions + 1
