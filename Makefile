@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 SETUP_FILES := pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check validate bench ci clean
+.PHONY: help setup run test check validate bench peers ci clean
 
 help: ## list these verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,8 +29,12 @@ check: $(VENV)/.all ## lint, format and types
 validate: $(VENV)/.all ## the slow tier: queueing theory, other engines, spreads over seeds
 	$(BIN)/python -m pytest -m validation
 
-bench: $(VENV)/.all ## benchmarks
+bench: $(VENV)/.all ## what a request costs: regimes, growth to a million requests, policies; then the older benchmarks
+	$(BIN)/python -m tests.benchmarks.speed
 	$(BIN)/python -m pytest -o addopts= --benchmark-only tests/benchmarks
+
+peers: $(VENV)/.all ## other simulators on the same requests, each in an environment of its own under .benchmarks
+	$(BIN)/python -m tests.benchmarks.peers
 
 ci: ## everything that a change must pass, as the continuous build runs it
 	bash .ci/run

@@ -30,7 +30,7 @@ def regime(request):
 
 def test_skipping_records_what_stepping_does(regime):
     """INV-7 in every regime, on a slice that is short enough to step: every column, count and span is equal."""
-    number = 40 if regime == "prefix-heavy" else NUM
+    number = 40 if regime.startswith("prefix-heavy") else NUM
     case, table = Case(regime, number), regime_named(regime).table(number)
     assert not differences(run_case(case, table), run_case(case, table, fast_forward=False))
 
@@ -56,7 +56,7 @@ def test_requests_are_as_long_and_as_far_apart_as_they_say():
 
 def test_a_longer_run_of_a_regime_has_as_dense_arrivals(regime):
     """Growth is measured on more of the same: the first half of a run arrives in about half its time."""
-    if regime == "prefix-heavy":
+    if regime.startswith("prefix-heavy"):
         pytest.skip("a trace is what it is")
     arrivals = regime_named(regime).table(4000).arrival_ns
     assert arrivals[1999] / arrivals[-1] == pytest.approx(0.5, abs=0.05)
@@ -64,7 +64,7 @@ def test_a_longer_run_of_a_regime_has_as_dense_arrivals(regime):
 
 def test_the_memory_bound_regime_preempts_by_the_hundred_and_others_never():
     """So the regimes differ in what loads the engine."""
-    preemptions = {name: run_case(Case(name, 2000)).num_preemptions for name in NAMES[:-1]}
+    preemptions = {name: run_case(Case(name, 2000)).num_preemptions for name in NAMES if not name.startswith("prefix")}
     assert preemptions.pop("memory-bound") > 100
     assert not any(preemptions.values())
 

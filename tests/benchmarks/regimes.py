@@ -88,6 +88,7 @@ FEW_BLOCKS = replace(SERVER, num_blocks=1500)
 SHARING = replace(
     SERVER, prefix_caching=True, max_model_len=200_000, max_num_batched_tokens=8192, num_blocks=25_000, block_size=512
 )
+SHARING_16 = replace(SHARING, block_size=16)  # 48 GiB, what an H100 has left
 REGIMES = (
     Regime("quarter load", "chat of 1,000 + 200 tokens, a quarter of what is served", _mixed(0.25, 19.2, 1000, 200)),
     Regime("near saturation", "the same at 90 %", _mixed(0.9, 19.2, 1000, 200)),
@@ -95,5 +96,7 @@ REGIMES = (
     Regime("decode-heavy", "100 + 800 tokens at 90 %", _mixed(0.9, 14.4, 100, 800)),
     Regime("prefill-heavy", "4,000 + 20 tokens at 90 %", _mixed(0.9, 8.3, 4000, 20)),
     Regime("memory-bound", "500 + 500 tokens, a cache for 24,000", _mixed(0.95, 4.7, 500, 500), FEW_BLOCKS),
+    Regime("vidur", "Vidur's 987 + 196 tokens at 6/s", partial(lognormal, prompt=987, output=196, rate_rps=6.0)),
     Regime("prefix-heavy", "Mooncake conversation, its blocks of 512", conversation, SHARING, NUM_CONVERSATION),
+    Regime("prefix-heavy, 16", "the same, blocks of 16", conversation, SHARING_16, NUM_CONVERSATION),
 )
