@@ -27,8 +27,15 @@ LEAST: dict[str, dict[str, dict[str, Any]]] = {
     "workload.arrivals": {
         "poisson": {"process": "poisson", "rate_rps": 2.0},
         "gamma": {"process": "gamma", "rate_rps": 2.0, "cv": 2.0},
+        "weibull": {"process": "weibull", "rate_rps": 2.0, "cv": 2.0},
         "constant": {"process": "constant", "rate_rps": 2.0},
         "all_at_once": {"process": "all_at_once"},
+        "windows": {"process": "windows", "windows": [{"duration_s": 60.0, "rate_rps": 2.0}]},
+        "diurnal": {"process": "diurnal", "rate_rps": 2.0},
+        "bursts": {
+            **{"process": "bursts", "rate_rps": 2.0, "factor": 5.0},
+            **{"mean_burst_s": 10.0, "mean_quiet_s": 60.0},
+        },
     },
     "workload.think_time_s": {"fixed": {"fixed": 1.5}, "exponential": {"exponential": {"mean": 2.0}}},
     "workload.prompt_tokens": {

@@ -78,4 +78,11 @@ def load_axis(data: Mapping[str, Any], source: str, trace_rps: float | None = No
                 "process: poisson with a rate_rps, or concurrency: N instead of arrivals"
             )
         )
+    if workload["arrivals"]["process"] == "windows":
+        raise ScenarioError(
+            printable(
+                f"{source}: workload.arrivals.process: must have one rate to turn up (got windows); make it a "
+                "tenant's, under workload.tenants: their rate_scale can be turned"
+            )
+        )
     return LoadAxis("workload.arrivals.rate_rps", "offered load, requests/s", "requests/s", 1.0)

@@ -9,6 +9,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
 
+from simserve.scenario.arrival_models import BurstArrivals, DiurnalArrivals, WeibullArrivals, WindowedArrivals
 from simserve.scenario.choice import Choice
 from simserve.scenario.client_models import ClientKeys
 from simserve.scenario.fields import MAX_REQUESTS, MAX_TOKENS, Name, Rate, Strict, Tokens
@@ -98,8 +99,12 @@ ARRIVALS = Choice(
     {
         "poisson": PoissonArrivals,
         "gamma": GammaArrivals,
+        "weibull": WeibullArrivals,
         "constant": ConstantArrivals,
         "all_at_once": AllAtOnceArrivals,
+        "windows": WindowedArrivals,
+        "diurnal": DiurnalArrivals,
+        "bursts": BurstArrivals,
     },
     key="process",
 )
@@ -107,8 +112,12 @@ LENGTHS = Choice({"fixed": FixedLength, "uniform": UniformLength, "lognormal": L
 ArrivalsConfig = Annotated[
     Annotated[PoissonArrivals, Tag("<poisson>")]
     | Annotated[GammaArrivals, Tag("<gamma>")]
+    | Annotated[WeibullArrivals, Tag("<weibull>")]
     | Annotated[ConstantArrivals, Tag("<constant>")]
-    | Annotated[AllAtOnceArrivals, Tag("<all_at_once>")],
+    | Annotated[AllAtOnceArrivals, Tag("<all_at_once>")]
+    | Annotated[WindowedArrivals, Tag("<windows>")]
+    | Annotated[DiurnalArrivals, Tag("<diurnal>")]
+    | Annotated[BurstArrivals, Tag("<bursts>")],
     Discriminator(ARRIVALS.tag),
 ]
 LengthsConfig = Annotated[

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 
 from simserve.errors import ScenarioError
 from simserve.request import IntColumn
+from simserve.scenario.arrival_models import WeibullArrivals, WindowedArrivals
 from simserve.scenario.fields import MAX_SECONDS, MAX_TOKENS
 from simserve.scenario.workload_models import (
     AllAtOnceArrivals,
@@ -22,8 +22,7 @@ from simserve.scenario.workload_models import (
     UniformLength,
     ValuesLength,
 )
-
-FloatColumn = npt.NDArray[np.float64]
+from simserve.workload.rates import FloatColumn, unit_gaps, varying_times_s
 
 
 def arrival_times_ns(config: ArrivalsConfig, num_requests: int, rng: np.random.Generator) -> IntColumn:
@@ -32,7 +31,7 @@ def arrival_times_ns(config: ArrivalsConfig, num_requests: int, rng: np.random.G
     Raises ScenarioError when the last would arrive after more than 10⁹ seconds.
     """
     times_s = arrival_times_s(config, num_requests, rng)
-    if times_s[-1] > MAX_SECONDS:
+    if not times_s[-1] <= MAX_SECONDS:  # NaN where the rate is next to nothing
         raise ScenarioError(
             f"workload.arrivals.rate_rps: the last of {num_requests:,} requests must arrive within {MAX_SECONDS:.0e} "
             f"seconds (got rate {mean_rate_rps(config):g}, which takes {times_s[-1]:.3g}); raise the rate"
@@ -41,7 +40,8 @@ def arrival_times_ns(config: ArrivalsConfig, num_requests: int, rng: np.random.G
 
 
 def arrival_times_s(config: ArrivalsConfig, num_requests: int, rng: np.random.Generator) -> FloatColumn:
-    """Arrival times in seconds, the first at 0, in order; the gaps are independent with mean 1 / rate_rps."""
+    """Arrival times in seconds, in order, the first at 0 (or as soon as the rate is above 0); at a steady rate the gaps
+    are independent with mean 1 / rate_rps."""
     num_gaps = num_requests - 1
     match config:
         case AllAtOnceArrivals():
@@ -53,18 +53,28 @@ def arrival_times_s(config: ArrivalsConfig, num_requests: int, rng: np.random.Ge
         case GammaArrivals():
             shape = config.cv**-2
             gaps_s = rng.gamma(shape, 1 / (shape * config.rate_rps), num_gaps)
+        case WeibullArrivals():
+            gaps_s = unit_gaps("weibull", config.cv, num_gaps, rng) / config.rate_rps
+        case _:
+            return varying_times_s(config, num_requests, rng)
     return np.concatenate([[0.0], gaps_s.cumsum()])
 
 
 def mean_rate_rps(config: ArrivalsConfig) -> float:
     """Arrivals per second in the long run; infinite when everybody comes at once."""
+    if isinstance(config, WindowedArrivals):
+        count = sum(window.rate_rps * window.duration_s for window in config.windows)
+        return count / sum(window.duration_s for window in config.windows)
     return math.inf if isinstance(config, AllAtOnceArrivals) else config.rate_rps
 
 
 def with_rate_scale(config: ArrivalsConfig, scale: float) -> ArrivalsConfig:
-    """The same arrivals at so many times the rate."""
+    """The same arrivals at so many times the rate; days, windows and bursts keep their length."""
     if isinstance(config, AllAtOnceArrivals):
         return config
+    if isinstance(config, WindowedArrivals):
+        scaled = [each.model_copy(update={"rate_rps": each.rate_rps * scale}) for each in config.windows]
+        return config.model_copy(update={"windows": scaled})
     return config.model_copy(update={"rate_rps": config.rate_rps * scale})
 
 

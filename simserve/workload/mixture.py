@@ -14,7 +14,8 @@ from simserve.errors import ScenarioError
 from simserve.request import IntColumn, RequestTable, Tenant, Tenants
 from simserve.scenario.fields import MAX_SECONDS
 from simserve.scenario.workload_models import TenantConfig, TenantsWorkload
-from simserve.workload.generate import FloatColumn, arrival_times_s, lengths, mean_rate_rps, with_rate_scale
+from simserve.workload.generate import arrival_times_s, lengths, mean_rate_rps, with_rate_scale
+from simserve.workload.rates import FloatColumn
 from simserve.workload.streams import Stream, stream
 
 _SPARE = 16  # arrivals drawn beyond the expected ones at first
@@ -87,7 +88,7 @@ def _times_s(config: TenantsWorkload, name: str, count: int, seed: int) -> Float
 
 
 def _refuse_decades(num_requests: int, last_s: float) -> None:
-    if last_s > MAX_SECONDS:
+    if not last_s <= MAX_SECONDS:
         raise ScenarioError(
             f"workload.tenants: the last of {num_requests:,} requests must arrive within {MAX_SECONDS:.0e} seconds "
             f"(it takes {last_s:.3g}); raise the rates"
