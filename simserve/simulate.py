@@ -66,8 +66,8 @@ class Prepared:
 def simulate(scenario: Scenario, on_progress: OnProgress | None = None, fast_forward: bool = True) -> RunResult:
     """Run every variant of a scenario on the same requests.
 
-    ``on_progress(variant, num_ended, num_requests)`` is called as requests end. Raises InputError before anything
-    runs when some input is wrong.
+    ``on_progress(variant, num_ended, num_requests)`` is called when a variant begins and as requests end. Raises
+    InputError before anything runs when some input is wrong.
     """
     prepared = prepare(scenario)
     variants = {}
@@ -77,6 +77,7 @@ def simulate(scenario: Scenario, on_progress: OnProgress | None = None, fast_for
             if on_progress is not None:
                 on_progress(name, num_ended, len(prepared.workload.table))
 
+        tell(0)  # whatever happens before the first answer, such as compiling, is this variant's
         records = run_variant(prepared, name, EngineOptions(fast_forward, on_progress=tell))
         summary = summarize(records, parts.scenario.slo, parts.model.spec)
         variants[name] = VariantResult(name, parts.scenario, parts.model, parts.step_time, records, summary)

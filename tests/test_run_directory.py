@@ -8,12 +8,16 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 
+from simserve import run_directory
 from simserve.errors import OutputError
 from simserve.manifest import KIND, build_manifest, source_revision
+from simserve.records import SpanRecords
 from simserve.run_directory import OutputChoices, staged_folder, write_files
 from simserve.summary import summary_document, to_json
+from simserve.timeline import TIMELINE_COLUMNS
 from simserve.trace_events import phases
 from tests.run_builders import two_variants
 
@@ -51,6 +55,30 @@ def test_requests_table_has_the_variant_first_and_says_why_a_request_was_rejecte
     means = frame.groupby("variant", observed=True).ttft_s.mean()
     assert means["slow"] == result.variants["slow"].summary["ttft_s"]["mean"] == 1.0
     assert means["fast"] == 0.5
+
+
+def test_a_long_table_is_written_in_groups_of_rows(tmp_path, monkeypatch):
+    """Three requests of each variant in groups of two make groups of 2, 1, 2 and 1 rows; what is read is the same, with
+    the same types, as from one group (the file is never whole in memory)."""
+    _write(tmp_path / "whole")
+    monkeypatch.setattr(run_directory, "ROWS_PER_GROUP", 2)
+    _write(tmp_path / "cut")
+    for name in ("requests.parquet", "timeline.parquet"):
+        whole, cut = (pq.ParquetFile(tmp_path / folder / name) for folder in ("whole", "cut"))
+        assert whole.schema_arrow.equals(cut.schema_arrow)
+        assert whole.read().to_pandas().equals(cut.read().to_pandas())
+    requests = pq.ParquetFile(tmp_path / "cut" / "requests.parquet").metadata
+    assert [requests.row_group(i).num_rows for i in range(requests.num_row_groups)] == [2, 1, 2, 1]
+
+
+def test_a_timeline_without_rows_is_a_table_all_the_same(tmp_path):
+    """A run in which nothing took time leaves the columns and no row."""
+    result = two_variants()
+    for variant in result.variants.values():
+        variant.records.spans = SpanRecords()
+    _write(tmp_path / "empty", result)
+    frame = pd.read_parquet(tmp_path / "empty" / "timeline.parquet")
+    assert len(frame) == 0 and list(frame.columns) == ["variant", *TIMELINE_COLUMNS]
 
 
 def test_timeline_table_has_both_variants(tmp_path):
