@@ -102,7 +102,12 @@ def test_what_is_written_reads_back(tmp_path: Path, trace: Trace, form: str) -> 
 
 def test_every_field_of_a_trace_is_written_or_says_how_it_was_read() -> None:
     """Who gives a Trace another column must write it, too: the rest are words about the file."""
-    assert {field.name for field in dataclasses.fields(Trace)} - WRITTEN == {"notes", "has_times"}
+    assert {field.name for field in dataclasses.fields(Trace)} - WRITTEN == {
+        "notes",
+        "has_times",
+        "format_name",
+        "num_rows",
+    }
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -55,6 +55,10 @@ def test_a_trace_in_numbers_by_hand(tmp_path: Path) -> None:
     assert found["num_output_tokens"]["mean"] == 20
     assert found["declared_max_output_tokens"] is None and found["sessions"] is None and found["prefix"] is None
     assert found["priorities"] == {"0": 5}
+    assert found["format"] == "simserve" and found["num_rows"] == 5
+    path = _own(tmp_path, rows + "\n20,5,0")
+    assert json.loads(_typed("info", path, "--json").stdout)["num_rows"] == 6
+    assert "own.csv: 5 requests of 6 rows, read as simserve" in _typed("info", path).stdout
 
 
 def test_prefix_hits_are_bounded_as_by_a_cache_that_forgets_nothing(tmp_path: Path) -> None:

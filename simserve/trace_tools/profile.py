@@ -21,6 +21,8 @@ NUM_WINDOWS = 60
 def profile(trace: Trace) -> Profile:
     """What ``simserve trace info`` knows of a trace; tokens and seconds, shares from 0 to 1, null where unknown."""
     return {
+        "format": trace.format_name,
+        "num_rows": trace.num_rows,
         "num_requests": len(trace),
         "arrivals": _arrivals(trace) if trace.has_times else None,
         "num_prompt_tokens": lengths(trace.num_prompt_tokens),

@@ -23,7 +23,10 @@ def show_profile(name: str, found: Profile, trace: Trace, console: Console) -> N
     """Print the profile of a trace."""
     if not console.is_terminal:
         console.width = max(console.width, WIDTH_IN_A_PIPE)
-    console.print(Text(f"{name}: {found['num_requests']:,} requests", style="bold"))
+    left_out = found["num_rows"] - found["num_requests"]
+    rows = f" of {found['num_rows']:,} rows" if left_out else ""
+    title = f"{name}: {found['num_requests']:,} requests{rows}, read as {found['format']}"
+    console.print(Text(title, style="bold"), soft_wrap=True)
     console.print(_facts(found))
     console.print(_lengths(found, console))
     width = max(10, min(PICTURE_WIDTH, console.width - _LABELS - 2))
@@ -81,7 +84,9 @@ def _other_facts(found: Profile) -> list[tuple[str, str]]:
         if sessions["num_waiting"]:
             waiting = sessions["num_waiting"]
             who = "1 request waits" if waiting == 1 else f"{waiting:,} requests wait"
-            facts.append(("", f"{who} for the answer before {'it' if waiting == 1 else 'them'}"))
+            facts.append(
+                ("", f"{who} for the answer before {'it' if waiting == 1 else 'them'}: times as if it took none")
+            )
     if prefix := found["prefix"]:
         blocks = f"{prefix['num_distinct_blocks']:,} distinct of {prefix['num_blocks']:,} whole blocks"
         rate = f"{100 * prefix['hit_rate_bound']:.1f} % of the prompt tokens"

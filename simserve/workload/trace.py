@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,8 @@ class Trace:
     session: IntColumn | None = None  # numbered from 0 by first appearance in the file, NO_SESSION where a row has none
     wait_ns: IntColumn | None = None  # after the answer before it in its session; OWN_TIME: it comes at its own time
     has_times: bool = True  # false: every arrival is 0, in the file's order, and an open loop cannot replay it
+    format_name: str = ""  # the dialect that it was read as
+    num_rows: int = 0  # of the file, those that are left out as well
 
     def __len__(self) -> int:
         return len(self.arrival_ns)
@@ -76,7 +78,8 @@ def _read(path: Path, format_name: str, _unused_stamp: tuple[int, int] | None) -
     columns = {word: Column(where, name, frame[name]) for word, name in names.items()}
     ignored = ", ".join(name[:40] for name in found if name not in names.values())
     del frame
-    return _in_order(trace_rows(columns, dialect, where, [f"columns not used: {ignored}"] if ignored else []), where)
+    rows = trace_rows(columns, dialect, where, [f"columns not used: {ignored}"] if ignored else [])
+    return replace(_in_order(rows, where), format_name=dialect.name, num_rows=len(rows.data))
 
 
 def _in_order(rows: TraceRows, where: str) -> Trace:
