@@ -9,7 +9,7 @@ from typing import Any
 
 from calibrate.errors import CalibrationError
 from simserve.errors import ModelError
-from simserve.model_spec import ModelSpec, load_model_spec, spec_from_config
+from simserve.model_spec import CATALOGUE, ModelSpec, load_model_spec, spec_from_config
 
 TORCH_DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 
@@ -34,7 +34,7 @@ def find_model(name: str) -> ModelSource:
         if "/" not in name or folder.exists():
             raise
         return ModelSource(_spec_from_hub(name), name, False)
-    if not folder.is_dir() or spec.name == name.lower():
+    if not folder.is_dir() or name.lower() in CATALOGUE:
         return ModelSource(spec, None, False)
     patterns = ("*.safetensors", "pytorch_model*.bin")
     return ModelSource(spec, str(folder), any(any(folder.glob(pattern)) for pattern in patterns))
