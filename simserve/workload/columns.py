@@ -40,7 +40,9 @@ class Column:
         kind = self.data.dtype.kind if isinstance(self.data.dtype, np.dtype) else "O"
         if kind in "iuf":
             return np.asarray(self.data, np.float64)
-        return np.asarray(pd.to_numeric(self.text(), errors="coerce"), np.float64)
+        text = self.text()
+        digits = _digits(text)
+        return np.asarray(pd.to_numeric(text, errors="coerce"), np.float64) if digits is None else digits
 
     def text(self) -> pd.Series[str]:
         """The values as text without spaces around, empty where there is none."""
@@ -70,3 +72,17 @@ class Column:
         num_others = int((~fits).sum()) - 1
         others = f", and {num_others:,} more" if num_others else ""
         raise refusal(self.where, f"row {row + 1:,}: {self.name}: {rule} (got {shown}{others})")
+
+
+def _digits(text: pd.Series[str]) -> FloatColumn | None:
+    """The numbers of a column that is nothing but digits and signs, as most are, a few times as fast as pandas; None
+    for any other."""
+    if getattr(text.dtype, "storage", "") != "pyarrow":
+        return None
+    import pyarrow as pa
+    from pyarrow import compute
+
+    cells = pa.array(text)
+    if not compute.all(compute.match_substring_regex(cells, r"\A-?[0-9]{1,15}\z")).as_py():
+        return None
+    return np.asarray(compute.cast(cells, pa.int64()).to_numpy(zero_copy_only=False), np.float64)

@@ -64,10 +64,16 @@ def elapsed_ns(column: Column, unit: Unit) -> IntColumn:
     kind = column.data.dtype.kind if isinstance(column.data.dtype, np.dtype) else "O"
     if kind in "iu":
         return column.data.to_numpy().astype(np.int64) * unit.ns
-    if kind != "f" and np.abs(times).max(initial=0.0) * unit.ns >= _EXACT_BELOW_NS:
+    latest = float(np.abs(times).max(initial=0.0))
+    if kind != "f" and latest * unit.ns >= _EXACT_BELOW_NS and not (latest < 2**53 and _are_whole(column)):
         return _decimals_ns(column, unit, fits)
     whole = np.floor(times)
     return whole.astype(np.int64) * unit.ns + np.rint((times - whole) * unit.ns).astype(np.int64)
+
+
+def _are_whole(column: Column) -> bool:
+    """Whether all times are written as whole numbers, ``.0`` allowed: a float holds those exactly below 2^53."""
+    return bool(column.text().str.fullmatch(r"[+-]?[0-9]+(?:\.0*)?").all())
 
 
 def _decimals_ns(column: Column, unit: Unit, fits: npt.NDArray[np.bool_]) -> IntColumn:

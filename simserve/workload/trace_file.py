@@ -72,7 +72,7 @@ def _csv(text: str, where: str) -> pd.DataFrame:
     twice: both are refused instead."""
     try:
         header = next(csv.reader(io.StringIO(text[:100_000], newline="")))
-        frame = pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False, skipinitialspace=True)
+        frame = pd.read_csv(io.BytesIO(text.encode()), dtype=str, keep_default_na=False, skipinitialspace=True)
     except (pd.errors.ParserError, pd.errors.EmptyDataError, csv.Error) as error:
         raise refusal(where, f"is not valid csv ({_short(error)})") from None
     if not isinstance(frame.index, pd.RangeIndex) or len(header) != len(frame.columns):
