@@ -1,6 +1,6 @@
 """The command line: parse, call, print, exit code. Everything heavy is imported by the command that needs it.
 
-Exit codes: 0 done, 1 a defect (with its traceback) or what `profile check` found, 2 the input is wrong (one sentence),
+Exit codes: 0 done, 1 a defect (with its traceback) or what a `check` found, 2 the input is wrong (one sentence),
 130 interrupted.
 """
 

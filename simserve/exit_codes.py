@@ -1,4 +1,4 @@
-"""How a command ends: 0 done, 1 a defect with its traceback (or, of ``profile check``, a finding), 2 wrong input in one
+"""How a command ends: 0 done, 1 a defect with its traceback (or, of a ``check``, a finding), 2 wrong input in one
 sentence, 130 interrupted."""
 
 from __future__ import annotations
