@@ -3,6 +3,7 @@
 import json
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from simserve.clients import ClientPlan, Turns
 from simserve.errors import TraceError
 from simserve.scenario import TraceWorkload
-from simserve.workload import Trace, build_workload, read_trace
+from simserve.tasks.early_stop import EarlyStop
+from simserve.workload import Trace, Workload, build_workload, read_trace
+from tests.strategies import table_of
 
 DATA = Path(__file__).parents[1] / "../shared/data/traces/tracelab"
 MS = 10**6
@@ -138,7 +142,7 @@ def test_our_own_sessions(tmp_path: Path) -> None:
     """wait_s: after the answer before in the session, whatever arrival_s says there; empty: at its own time. The first
     of a session has nobody to wait for: told."""
     trace = read(tmp_path, OWN + "1,10,1,a,\n0,20,1,b,0.5\n,30,1,a,0.25\n9,40,1,b,0\n3,50,1,a,\n")
-    assert told(trace) == [(0, 20, 1, -1), (0, 40, 1, 0), (1000, 10, 0, -1), (1250, 30, 0, 250), (3000, 50, 0, -1)]
+    assert told(trace) == [(0, 20, 0, -1), (0, 40, 0, 0), (1000, 10, 1, -1), (1250, 30, 1, 250), (3000, 50, 1, -1)]
     assert "t.csv: 1 row with wait_s and nobody before in their session: at their own time" in trace.notes
     with pytest.raises(TraceError, match=r"^t.csv: must say whose answer wait_s counts from \(it lacks "):
         read(tmp_path, "arrival_s,num_prompt_tokens,num_output_tokens,wait_s\n0,1,1,2\n")
@@ -206,3 +210,13 @@ def test_waits_survive_whatever_is_left_out(tmp_path: Path, data: st.DataObject,
     kept = sorted((i for i in range(n) if outputs[i]), key=lambda i: times[i])
     assert (trace.num_prompt_tokens - 1).tolist() == kept
     assert (trace.arrival_ns // 10**9).tolist() == [times[i] - times[kept[0]] for i in kept]
+
+
+def test_sessions_are_never_stopped_early() -> None:
+    """A screening's early stop reads a growing backlog as overload; turns that wait keep theirs bounded, so it does not
+    apply to them, as it does not to a closed loop."""
+    table = table_of([i * MS for i in range(5000)], [1] * 5000, [1] * 5000)
+    engine = SimpleNamespace(max_num_seqs=4)
+    turns = Turns(np.full(5000, -1), np.zeros(5000, np.int64))
+    assert EarlyStop.for_run(Workload(table), engine) is not None
+    assert EarlyStop.for_run(Workload(table, clients=ClientPlan(turns=turns)), engine) is None

@@ -37,7 +37,7 @@ class Trace:
     priority: IntColumn
     notes: tuple[str, ...]
     content: Content | None = None
-    session: IntColumn | None = None  # numbered from 0 by first appearance in the file, NO_SESSION where a row has none
+    session: IntColumn | None = None  # numbered from 0 by first arrival, NO_SESSION where a request has none
     wait_ns: IntColumn | None = None  # after the answer before it in its session; OWN_TIME: it comes at its own time
     has_times: bool = True  # false: every arrival is 0, in the file's order, and an open loop cannot replay it
     format_name: str = ""  # the dialect that it was read as
@@ -114,6 +114,8 @@ def _sessions(arrays: dict[str, Any]) -> dict[str, IntColumn]:
     if session is None or (session == NO_SESSION).all():
         return {}
     wait_ns = waits_of(arrays["arrival_ns"], session, waits)
+    named = session != NO_SESSION
+    session[named] = pd.factorize(session[named])[0]
     return {"session": session} if wait_ns is None else {"session": session, "wait_ns": wait_ns}
 
 
