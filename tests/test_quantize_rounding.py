@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from scipy import integrate, special
 
 from calibrate.errors import CalibrationError
-from calibrate.model import ModelSource, build_model
+from calibrate.model import ModelSource, build_model, find_model
 from calibrate.quantize.document import method_of, scheme_row
-from calibrate.quantize.matrices import projections, rounded
+from calibrate.quantize.matrices import projections, require_finite, rounded
 from calibrate.quantize.rounding import NF4_LEVELS, round_weight
+from calibrate.quantize.subject import build
 from simserve.memory.schemes import parse_scheme
 from simserve.model_spec import load_model_spec
 
@@ -178,6 +179,26 @@ def test_only_matrices_are_rounded():
 @pytest.fixture(scope="module")
 def tiny():
     return build_model(ModelSource(load_model_spec("tiny"), None, False), "cpu", "fp32", "sdpa", 0)
+
+
+@pytest.mark.parametrize("name", ["model.layers.0.mlp.up_proj.weight", "model.embed_tokens.weight"])
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_numbers_that_are_none_are_refused(name, number):
+    """A damaged file in one sentence that says where, whether that matrix is rounded or not."""
+    model = build_model(ModelSource(load_model_spec("tiny"), None, False), "cpu", "fp32", "sdpa", 0)
+    dict(model.named_parameters())[name].data[3, 4] = number
+    with pytest.raises(CalibrationError, match=f"weights: must be finite numbers .got NaN or infinity in {name}"):
+        require_finite(model)
+
+
+def test_a_damaged_file_is_refused_where_it_is_read(tmp_path):
+    """By quantize and agreement alike."""
+    source = ModelSource(load_model_spec("tiny"), None, False)
+    model = build_model(source, "cpu", "fp32", "sdpa", 0)
+    model.model.norm.weight.data[0] = math.nan
+    model.save_pretrained(tmp_path / "mine")
+    with pytest.raises(CalibrationError, match=r"NaN or infinity in model\.norm\.weight"):
+        build(find_model(str(tmp_path / "mine")), "fp32", 0)
 
 
 def test_projections_are_seven_a_layer_without_the_head(tiny):

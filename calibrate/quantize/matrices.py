@@ -41,6 +41,13 @@ def projections(model: Model) -> dict[str, nn.Linear]:
     return found
 
 
+def require_finite(model: Model) -> None:
+    """Raise ``CalibrationError`` where weights are no numbers, as in a damaged file: nothing can be said of it."""
+    for name, parameter in model.named_parameters():
+        if not bool(torch.isfinite(parameter).all()):
+            raise CalibrationError(f"weights: must be finite numbers (got NaN or infinity in {name})")
+
+
 @contextmanager
 def rounded(model: Model, scheme: WeightScheme) -> Iterator[list[MatrixError]]:
     """``model`` with every projection rounded as ``scheme`` keeps it, and computing in its own dtype as weight-only

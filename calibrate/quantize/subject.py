@@ -12,6 +12,7 @@ import torch
 from calibrate.errors import CalibrationError
 from calibrate.memory import free_bytes
 from calibrate.model import ModelSource, build_model
+from calibrate.quantize.matrices import require_finite
 from simserve.step_time.quality_schema import TextUsed
 
 Model = Any
@@ -38,7 +39,8 @@ class Tokens:
 
 
 def build(source: ModelSource, dtype: str, seed: int) -> Model:
-    """The model on the CPU. Raises ``CalibrationError`` where two copies of it do not fit in memory."""
+    """The model on the CPU. Raises ``CalibrationError`` where two copies of it do not fit in memory, and where its
+    weights are no numbers."""
     free, needed = free_bytes("cpu"), int(_COPIES * source.spec.weight_bytes(dtype))
     if free is not None and needed > free:
         raise CalibrationError(
@@ -46,7 +48,9 @@ def build(source: ModelSource, dtype: str, seed: int) -> Model:
             "use --dtype bf16 or a smaller model"
         )
     _hush()
-    return build_model(source, "cpu", dtype, "sdpa", seed)
+    model = build_model(source, "cpu", dtype, "sdpa", seed)
+    require_finite(model)
+    return model
 
 
 def _hush() -> None:
