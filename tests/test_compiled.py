@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simserve import simulate
+from simserve import compiled, simulate
 from simserve.clients import OPEN_LOOP, ClientPlan
 from simserve.compiled.run import run_if_plain
 from simserve.engine import EngineOptions
 from simserve.model_spec import load_model_spec
-from simserve.records import Records
+from simserve.records import FINISHED, Records
 from simserve.request import RequestTable
 from simserve.step_time.hardware import load_hardware
 from simserve.step_time.roofline import RooflineStepTime
@@ -25,7 +25,7 @@ from tests.reference_types import Settings
 from tests.step_times import ConstantStepTime
 from tests.strategies import Case, cases, settings_for, table_of
 
-pytest.importorskip("numba", reason="numba is not installed: pip install 'simserve[fast]'")
+numba = pytest.importorskip("numba", reason="numba is not installed: pip install 'simserve[fast]'")
 MODEL = load_model_spec("25m")
 DEVICES = [RooflineStepTime(MODEL, load_hardware(name)) for name in ("h100-sxm", "laptop-cpu")]
 PLAIN = {"allocator": "paged", "preemption": "recompute", "prefix_caching": False, "queue_order": "fcfs"}
@@ -161,3 +161,17 @@ def test_numba_is_loaded_only_when_it_runs() -> None:
     """Asking whether a run is plain costs nobody the second that numba takes to load."""
     code = "import sys, simserve.simulate, simserve.compiled.run; print('numba' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "False\n"
+
+
+def test_without_a_place_for_machine_code_the_other_engine_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Installed where nobody may write, for a user without a home, numba refuses to keep what it compiles ("no locator
+    available"): the run is the other engine's, and no traceback is seen."""
+    s = Settings(policy="chunked", max_num_seqs=2, max_num_batched_tokens=64, max_model_len=64, allocator="paged",
+                 block_size=4, num_blocks=64, watermark=0.0)  # fmt: skip
+    table = table_of([0, 1], [4, 4], [3, 3])
+    monkeypatch.setattr(numba.core.caching.CompileResultCacheImpl, "_locator_classes", [])
+    monkeypatch.delitem(sys.modules, "simserve.compiled.loop", raising=False)
+    monkeypatch.delattr(compiled, "loop", raising=False)
+    assert run_if_plain(table, build_scheduler(s), DEVICES[0], EngineOptions()) is None
+    records = simulate.run_engine(table, build_scheduler(s), DEVICES[0], EngineOptions(compiled_from=1), OPEN_LOOP)
+    assert (records.requests.status == FINISHED).all()

@@ -60,9 +60,14 @@ def _is_plain(scheduler: Scheduler, step_time: StepTime, options: EngineOptions)
 def _run(
     table: RequestTable, scheduler: Scheduler, step_time: RooflineStepTime, on_progress: Callable[[int], None]
 ) -> Records | None:
-    """None if it went where only the other engine can tell what is wrong, or beyond what is exact."""
-    from simserve.compiled import loop
+    """None if it went where only the other engine can tell what is wrong, or beyond what is exact; and where numba has
+    no folder to keep machine code in, since compiling at every start takes longer than most runs."""
     from simserve.compiled.world import Limits, make_world
+
+    try:
+        from simserve.compiled import loop
+    except RuntimeError:  # "no locator available"
+        return None
 
     pool, allocator = scheduler.pool, scheduler.pool.allocator
     assert isinstance(allocator, PagedAllocator)
