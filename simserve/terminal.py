@@ -76,6 +76,20 @@ ROWS = (
 )
 
 
+TENANT_ROWS = (
+    Row("finished requests", "num_finished", "count"),
+    Row("output tokens/s", "output_tokens_per_s", "number", has_ratio=True),
+    Row("TTFT p99, ms", "ttft_s.p99", "ms", has_ratio=True),
+    Row("E2E p99, ms", "e2e_s.p99", "ms", has_ratio=True),
+    Row("requests within limits", "slo_attainment", "share"),
+)
+FAIRNESS_ROWS = (
+    Row("Jain: tokens per second of E2E", "speed", "number"),
+    Row("Jain: requests within limits", "slo_attainment", "number"),
+    Row("Jain: tokens got of those asked for", "served_share", "number"),
+)
+
+
 def print_result(result: RunResult, console: Console) -> None:
     """Print notes of the workload, the table, and a badge for step times that were not measured."""
     for note in result.workload.notes:
@@ -83,6 +97,8 @@ def print_result(result: RunResult, console: Console) -> None:
     if not console.is_terminal:
         console.width = max(console.width, WIDTH_IN_A_PIPE)
     console.print(comparison(result))
+    if result.workload.table.tenants is not None:
+        console.print(tenants_table(result))
     for badge in badges(result):
         console.print(Text(badge, style="bold yellow"))
 
@@ -97,6 +113,8 @@ def comparison(result: RunResult) -> Table:
         table.add_column(Text(name), justify="right", overflow="fold")
     summaries = [{**variant.summary, "simulated_model": variant.model.entry()} for variant in result.variants.values()]
     limits = [limit for variant in result.variants.values() for limit in variant.scenario.slo.model_dump().values()]
+    tenants = result.workload.table.tenants
+    limits += [limit for tenant in (tenants.each if tenants else ()) for limit in tenant[1:]]
     for row in ROWS:
         values = [look_up(summary, row.path) for summary in summaries]
         if row.only_if_differs and not _differ(values):
@@ -104,6 +122,24 @@ def comparison(result: RunResult) -> Table:
         if (row.only_if_any and not any(values)) or (row.path == "goodput_rps" and limits.count(None) == len(limits)):
             continue
         table.add_row(row.label, *(_cell(row, value, None if i == 0 else values[0]) for i, value in enumerate(values)))
+    return table
+
+
+def tenants_table(result: RunResult) -> Table:
+    """What each tenant got, and how equal that is: a column per variant, as in ``comparison``."""
+    title = "By tenant (Jain: 1 is equal)"
+    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
+    table.add_column("")
+    for name in result.variants:
+        table.add_column(Text(name), justify="right", overflow="fold")
+    summaries = [variant.summary for variant in result.variants.values()]
+    for tenant in summaries[0]["tenants"]:
+        for row in TENANT_ROWS:
+            values = [look_up(summary["tenants"][tenant], row.path) for summary in summaries]
+            cells = (_cell(row, value, None if i == 0 else values[0]) for i, value in enumerate(values))
+            table.add_row(Text(f"{tenant}: {row.label}"), *cells)
+    for row in FAIRNESS_ROWS:
+        table.add_row(row.label, *(_cell(row, look_up(summary["fairness"], row.path), None) for summary in summaries))
     return table
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -12,6 +13,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from simserve.fairness import jain
 from simserve.manifest import build_manifest
@@ -21,6 +23,7 @@ from simserve.request import Tenant, Tenants
 from simserve.run_directory import OutputChoices, write_files
 from simserve.scenario import parse_scenario
 from simserve.simulate import simulate
+from simserve.terminal import print_result
 from tests.record_builders import Served, Slo, records_of
 
 SHARES = st.lists(st.one_of(st.just(0.0), st.floats(1e-9, 1e12)), min_size=1, max_size=20)
@@ -147,6 +150,13 @@ def test_a_run_with_tenants_from_file_to_folder(tmp_path: Path) -> None:
         tmp_path,
         OutputChoices(report=False),
     )
+    shown = io.StringIO()
+    print_result(result, Console(file=shown, width=120))
+    for name, variant in result.variants.items():
+        assert name in shown.getvalue()
+        assert f"{1000 * variant.summary['tenants']['batch']['ttft_s']['p99']:,.0f}" in shown.getvalue()
+        assert f"{variant.summary['fairness']['speed']:.3f}" in shown.getvalue()
+    assert "goodput" in shown.getvalue()
     summaries = json.loads((tmp_path / "summary.json").read_text())["variants"]
     frame = pd.read_parquet(tmp_path / "requests.parquet")
     for name, summary in summaries.items():
