@@ -23,6 +23,8 @@ from simserve.request import Tenant, Tenants
 from simserve.run_directory import OutputChoices, write_files
 from simserve.scenario import parse_scenario
 from simserve.simulate import simulate
+from simserve.tasks.measure import measure
+from simserve.tasks.warmup import WarmupRule
 from simserve.terminal import print_result
 from tests.record_builders import Served, Slo, records_of
 
@@ -33,6 +35,7 @@ def owned(records: Records, each: tuple[Tenant, ...], of: list[int]) -> Records:
     """The records, of those tenants' requests."""
     table = replace(records.requests.table, tenants=Tenants(each, np.array(of, np.int64)))
     records.requests.table = table
+    records.num_arrived = len(table)
     return records
 
 
@@ -101,6 +104,15 @@ def test_a_tenants_own_limits_go_before_the_scenarios() -> None:
     assert {name: each["slo_attainment"] for name, each in owned_by["tenants"].items()} == {"a": 0.5, "b": 0.5}
     only_b = summarize(owned(records_of(*served), tenants, [1, 1, 1, 1]))
     assert only_b["slo_attainment"] == 0.25
+
+
+def test_studies_hold_tenants_to_their_own_limits_too() -> None:
+    """What a sweep, a knee or a capacity measures of a run is the summary's attainment."""
+    served = [Served(0, 0, 2, 12, 9), Served(0, 0, 4, 12, 9), Served(0, 0, 4, 8, 9), Served(0, 0, 2, 12, 9)]
+    records = owned(records_of(*served), (Tenant("a"), Tenant("b", ttft_s=5.0, e2e_s=9.0)), [0, 0, 1, 1])
+    assert measure(records, Slo(ttft_s=3.0), WarmupRule(0.0, False))["slo_attainment"] == 0.5
+    records = owned(records_of(*served), (Tenant("a"), Tenant("b", ttft_s=5.0, e2e_s=9.0)), [1, 1, 1, 1])
+    assert measure(records, None, WarmupRule(0.0, False))["slo_attainment"] == 0.25
 
 
 def test_without_tenants_nothing_is_said_of_them() -> None:
