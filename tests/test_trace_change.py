@@ -14,8 +14,9 @@ from typer.testing import CliRunner
 
 from simserve import cli
 from simserve.errors import TraceError
+from simserve.request import Content
 from simserve.trace_tools.amounts import ratio, seconds
-from simserve.trace_tools.change import scaled, sliced
+from simserve.trace_tools.change import rows_of, scaled, sliced
 from simserve.trace_tools.profile import prefix_bound, profile
 from simserve.workload import Trace, read_trace
 from simserve.workload.sessions import OWN_TIME
@@ -186,6 +187,23 @@ def test_copies_share_prompts_only_if_asked_to(tmp_path: Path) -> None:
     own, same = (prefix_bound(read_trace(tmp_path / f"{name}.csv")) for name in ("own", "same"))
     assert own is not None and own["repeated_tokens"] == 2 * 512
     assert same is not None and same["repeated_tokens"] == 512 + 2 * 1023
+
+
+def test_blocks_of_copies_are_other_blocks() -> None:
+    """Two blocks in the trace, six in three copies of it, two with the same prompts."""
+    content = Content(np.array([0, 1, 0]), np.array([0, 2, 3]), 16)
+    trace = _trace(np.array([0, S]), content=content)
+    for same, num_blocks in ((False, 6), (True, 2)):
+        made = scaled(trace, 3.0, seed=0, same_prompts=same).content
+        assert made is not None and len(made.ids) == 9 and len(set(made.ids.tolist())) == num_blocks
+
+
+def test_requests_of_one_instant_keep_their_order() -> None:
+    """A thousand on ten instants, given out of order: sorted stably, as the reader does."""
+    trace = _trace(np.arange(1_000))
+    times = 9 - np.arange(1_000) % 10
+    made = rows_of(trace, np.arange(1_000), times)
+    assert made.num_prompt_tokens.tolist() == sorted(range(1, 1_001), key=lambda number: times[number - 1])
 
 
 def test_amounts_as_people_type_them() -> None:
