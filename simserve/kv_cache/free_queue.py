@@ -51,6 +51,8 @@ class FreeQueue:
 
     def pop_many(self, count: int) -> IntColumn:
         """Take the first ``count`` blocks; as many must be free."""
+        if count and self._fresh == self._stop and not self._front:
+            return self._pop_logged(count)
         num_front = min(count, len(self._front))
         num_fresh = min(count - num_front, self._stop - self._fresh)
         fresh = np.arange(self._fresh, self._fresh + num_fresh)
@@ -122,6 +124,7 @@ class FreeQueue:
 
 def grown(column: IntColumn, size: int, fill: int) -> IntColumn:
     """A copy of at least ``size`` and at least twice as many entries, the new ones ``fill``."""
-    longer = np.full(max(size, 2 * len(column)), fill, np.int64)
+    size = max(size, 2 * len(column))
+    longer = np.full(size, fill, np.int64) if fill else np.zeros(size, np.int64)  # zeros cost nothing until written
     longer[: len(column)] = column
     return longer

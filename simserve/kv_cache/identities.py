@@ -22,6 +22,7 @@ from simserve.request import Chain, IntColumn
 NAMELESS = -1
 _PLACE_BITS = 24  # blocks per sequence
 _SWEEP_FROM = 1 << 16  # entries
+_PROBE = 64  # blocks that are looked up first: most runs end before
 
 
 class Names(NamedTuple):
@@ -73,7 +74,9 @@ class Identities:
     def find(self, names: Names, stop: int) -> IntColumn:
         """The blocks that hold the request's first ones, up to the first that is nowhere; at most ``stop``."""
         known = names.of_content[:stop]
-        found = self._run(self._by_content[known], known)
+        found = self._run(self._by_content[known[:_PROBE]], known[:_PROBE])
+        if len(found) == _PROBE:
+            found = self._run(self._by_content[known], known)
         num_known = len(names.of_content)
         if len(found) < num_known or stop <= num_known or names.request_id not in self._own:
             return found
@@ -112,7 +115,7 @@ class Identities:
 
     def count(self, blocks: IntColumn) -> int:
         """How many of these blocks have an identity."""
-        return int(np.count_nonzero(self.are_named(blocks)))
+        return int(np.count_nonzero(self._of_block[blocks] != NAMELESS))
 
     def are_named(self, blocks: IntColumn) -> npt.NDArray[np.bool_]:
         """Which of these blocks have an identity."""
@@ -120,14 +123,17 @@ class Identities:
         return named
 
     def _run(self, blocks: IntColumn, identities: IntColumn) -> IntColumn:
+        if not len(blocks):
+            return blocks
         misses = self._of_block[blocks] != identities
-        return blocks[: int(misses.argmax())] if misses.any() else blocks
+        first = int(misses.argmax())
+        return blocks[:first] if misses[first] else blocks
 
     def _enter(self, identities: IntColumn, blocks: IntColumn, index: IntColumn, at: IntColumn) -> None:
         there = index[at]
         again = self._of_block[there] == identities
         self._of_block[blocks] = identities
-        if again.any():
+        if np.count_nonzero(again):
             self._shares[there[again]] = self._shares[blocks[again]] = True
             for identity, block in zip(identities[again].tolist(), blocks[again].tolist(), strict=True):
                 self._further.setdefault(identity, {})[block] = None

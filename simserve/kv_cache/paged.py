@@ -130,6 +130,8 @@ class PagedAllocator:
 
     def growth_demand(self, num_steps: int) -> int:
         """Blocks that growing takes in ``num_steps`` steps: each sequence one per ``block_size`` steps, by phase."""
+        if num_steps == 1:
+            return len(self._phases[-self._clock % self.block_size])
         cycles, rest = divmod(num_steps, self.block_size)
         demand = cycles * len(self._phase_of)
         for step in range(rest):

@@ -12,7 +12,7 @@ from simserve.kv_cache.identities import Identities, Names, names_of
 from simserve.kv_cache.paged import PagedAllocator
 from simserve.request import IntColumn, Request, Sequence
 
-_FEW = 4  # blocks that are cheaper to take one by one
+_FEW = 8  # blocks that are cheaper to take one by one
 
 
 class PrefixCachingAllocator(PagedAllocator):
@@ -77,8 +77,9 @@ class PrefixCachingAllocator(PagedAllocator):
     def can_admit(self, seq: Sequence, spare_blocks: int = 0) -> bool:
         """Whether all known tokens fit and the watermark stays free. A hit that somebody holds takes nothing; one that
         is free takes as much as a new block."""
-        num_held = np.count_nonzero(self._references[self._find(seq)])
-        need = self._blocks(seq.num_known_tokens) - int(num_held) + spare_blocks
+        hits = self._find(seq)
+        num_held = int(np.count_nonzero(self._references[hits])) if len(hits) else 0
+        need = self._blocks(seq.num_known_tokens) - num_held + spare_blocks
         return need <= self.num_free_blocks - self.watermark_blocks
 
     def num_cached_tokens(self, seq: Sequence) -> int:
@@ -91,7 +92,9 @@ class PrefixCachingAllocator(PagedAllocator):
         if table is None:
             table = self._tables[seq.id] = array("q")
             self._adopt(seq, table)
-        self._take(table, self._blocks(num_tokens) - len(table))
+        num_blocks = -(-num_tokens // self.block_size) - len(table)
+        if num_blocks > 0:
+            self._take(table, num_blocks)
         names, begin = self._names[seq.id], self._num_named[seq.id]
         end = min(num_tokens // self.block_size, len(names.of_content))
         if end > begin:
@@ -101,6 +104,8 @@ class PrefixCachingAllocator(PagedAllocator):
 
     def grow(self, num_steps: int) -> None:
         """Hand out the blocks into which growing sequences cross in ``num_steps`` steps, in the order of the steps."""
+        if num_steps == 0:
+            return
         num_blocks = self.growth_demand(num_steps)
         if num_blocks:
             taken: MutableSequence[int] = array("q")
@@ -170,23 +175,23 @@ class PrefixCachingAllocator(PagedAllocator):
             self._hits = None
 
     def _take(self, table: MutableSequence[int], num_blocks: int) -> None:
-        if num_blocks <= 0:
-            return
         assert num_blocks <= self.num_free_blocks, "the policy must check before it allocates"
         self._hits = None
         if num_blocks <= _FEW:
-            for _ in range(num_blocks):
-                block = self._queue.pop()
-                self._fit()
-                self._count_evictions(self._identities.drop_one(block))
-                self._references[block] = 1
-                table.append(block)
+            blocks = [self._queue.pop() for _ in range(num_blocks)]
+            self._fit()
+            num_dropped, references = 0, self._references.data
+            for block in blocks:
+                num_dropped += self._identities.drop_one(block)
+                references[block] = 1
+            self._count_evictions(num_dropped)
+            table.extend(blocks)
             return
-        blocks = self._queue.pop_many(num_blocks)
+        taken = self._queue.pop_many(num_blocks)
         self._fit()
-        self._count_evictions(self._identities.drop(blocks))
-        self._references[blocks] = 1
-        table.extend(array("q", blocks.tobytes()))
+        self._count_evictions(self._identities.drop(taken))
+        self._references[taken] = 1
+        table.extend(array("q", taken.tobytes()))
 
     def _fit(self) -> None:
         if self._queue.num_seen > len(self._references):
