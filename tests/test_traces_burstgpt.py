@@ -23,7 +23,9 @@ from simserve.workload import read_trace
 before = resource.getrusage(resource.RUSAGE_SELF).ru_utime
 trace = read_trace(Path(sys.argv[1]))
 used = resource.getrusage(resource.RUSAGE_SELF)
-print(len(trace), trace.num_prompt_tokens.sum(), trace.arrival_ns[-1], used.ru_utime - before, used.ru_maxrss)
+# Of this process: ru_maxrss would hold what its parent had when it was forked.
+peak = next(line.split()[1] for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+print(len(trace), trace.num_prompt_tokens.sum(), trace.arrival_ns[-1], used.ru_utime - before, peak)
 """
 
 

@@ -110,8 +110,13 @@ class RooflineStepTime:
     def _fixed_s(self, num_tokens: int, num_rows: int) -> float:
         """What does not depend on context: products with weights, all-reduces, the constant."""
         compute_s = num_tokens * self._token_s + num_rows * self._row_s
-        products_s = math.sqrt(compute_s * compute_s + self._weights_s * self._weights_s)
+        products_s = rounded_ridge(compute_s, self._weights_s)
         return products_s + num_tokens * self._token_link_s + self._step_s
+
+
+def rounded_ridge(compute_s: float, memory_s: float) -> float:
+    """Products that arithmetic and memory hold up at once (``math.hypot`` rounds otherwise than compiled code)."""
+    return math.sqrt(compute_s * compute_s + memory_s * memory_s)
 
 
 def check_fits(
