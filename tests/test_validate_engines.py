@@ -87,6 +87,23 @@ def test_every_step_is_ours(tmp_path, engine, variant):
     assert rescored["steps"]["compared"] == len(runs[0].steps) and rescored["steps"]["first_difference"] is None
 
 
+def test_a_calibration_does_not_ask_for_the_profile_that_it_replaces(tmp_path, monkeypatch):
+    """The scenario names a profile of the 25m model and is turned to the tiny one: what is measured now is the tiny
+    model, with that profile's device and dtype; without a calibration the profile is refused."""
+    from rich.console import Console
+
+    from calibrate import sessions
+
+    asked = []
+    monkeypatch.setattr(sessions, "calibrate_in_sessions", lambda options, path, console: asked.append(options))
+    scenario = load_scenario(scenario_file(tmp_path), ["step_time={profile: 25m-cpu-fp32}"])
+    real = RealEngine("transformers", "cpu")
+    real.calibrate(scenario.resolve_variants()["chunked"], tmp_path / "new.json", Console())
+    assert [(options.model, options.device, options.dtype) for options in asked] == [("tiny", "cpu", "fp32")]
+    with pytest.raises(InputError, match="must be measured on tiny"):
+        real.check(scenario.resolve_variants()["chunked"])
+
+
 def test_each_run_is_warmed_up_by_its_first_requests(tmp_path, monkeypatch):
     """Two runs asked for, six served: before each the first requests, two a slot and cut short, and since that took no
     time the whole once more, which no result holds. A run that would take long is not served twice."""

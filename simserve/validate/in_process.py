@@ -22,6 +22,7 @@ from simserve.scenario import (
     NoCacheConfig,
     PagedCacheConfig,
     ProfileStepTimeConfig,
+    RooflineStepTimeConfig,
     Scenario,
     TransformersEngineConfig,
 )
@@ -108,14 +109,16 @@ class RealEngine:
                 )
 
     def calibrate(self, scenario: Scenario, path: Path, console: Console) -> None:
-        """Time the engine's steps over what the scenario can ask of it, and write the profile to ``path``."""
-        self.check(scenario)
+        """Time the engine's steps over what the scenario can ask of it, and write the profile to ``path``. The profile
+        that the scenario names tells only what to measure with: it may be of another model."""
+        made = _provenance(scenario)
+        to_come = RooflineStepTimeConfig(roofline="laptop-cpu", dtype=_dtype(made))  # stands in for it
+        self.check(scenario.model_copy(update={"step_time": to_come}))
         try:
             from calibrate.options import CalibrateOptions, Reach
             from calibrate.sessions import calibrate_in_sessions
         except ModuleNotFoundError as error:
             raise _missing(error) from None
-        made = _provenance(scenario)
         reach = Reach(**reach_of(scenario, build_workload(scenario.workload, scenario.seed, scenario.base_dir).table))
         options = CalibrateOptions(
             model=scenario.locate(scenario.model),
