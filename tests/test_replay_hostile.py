@@ -269,7 +269,7 @@ WORDS = st.sampled_from(
 ANSWERS = st.tuples(HEADS, st.lists(WORDS | st.binary(max_size=12), max_size=6)).map(lambda a: [a[0], *a[1]])
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=25)  # each waits for a time-out or two
 @given(st.lists(ANSWERS, min_size=1, max_size=4), st.booleans())
 def test_any_bytes_at_all_end_the_requests(answers, holds):
     """Whatever bytes come, in whatever pieces, and whether or not the server then hangs up: every request ends with a
