@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = (
     "--headless",
@@ -36,6 +38,13 @@ def missing() -> str | None:
 def executable() -> str | None:
     """Path of the browser."""
     return next((path for path in map(shutil.which, NAMES) if path), None)
+
+
+needed = pytest.mark.skipif(
+    missing() is not None,
+    reason=f"looks at pages as a reader would, in a browser, and {missing()}; `make test` installs Playwright, and the "
+    "browser is the system's Chromium or Chrome",
+)
 
 
 @dataclass

@@ -7,7 +7,7 @@ from simserve.step_time.profile_schema import load_profile
 from tests import browser
 from tests.test_report_page import EVIL
 
-pytestmark = pytest.mark.skipif(browser.missing() is not None, reason=str(browser.missing()))
+pytestmark = browser.needed
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ RUNS = {
     "speculation": ({"work": ["work-tokens", "work-macs", "work-passes"]}, ("tokens a pass", "drafts of 8")),
 }
 
-pytestmark = pytest.mark.skipif(browser.missing() is not None, reason=str(browser.missing()))
+pytestmark = browser.needed
 
 
 @pytest.fixture(scope="module")

@@ -170,7 +170,7 @@ def test_tables_beside_a_profile_are_found_unless_they_are_of_another_model(prof
         assert ('id="pushed"' in page) is shown
 
 
-@pytest.mark.skipif(browser.missing() is not None, reason=str(browser.missing()))
+@browser.needed
 def test_in_a_browser_everything_is_drawn_on_a_phone_too(html, tmp_path):
     """Silent, every chart drawn, no wider than the screen."""
     path = tmp_path / "page.html"

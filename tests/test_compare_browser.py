@@ -7,7 +7,7 @@ from simserve.report import render_comparison
 from tests import browser
 from tests.test_compare_page import EVIL, MANIFEST, document_of, frame_of
 
-pytestmark = pytest.mark.skipif(browser.missing() is not None, reason=str(browser.missing()))
+pytestmark = browser.needed
 FEW = 60
 
 

@@ -14,7 +14,7 @@ pytest.importorskip("transformers")
 from calibrate.clock import Timing
 from calibrate.errors import CalibrationError
 from calibrate.replay.ask import AskedRequest, ReplaySettings, ask_lengths, random_prompt
-from calibrate.replay.driver import EngineIdentity, replay
+from calibrate.replay.driver import EngineIdentity, RunClock, replay
 from calibrate.replay.ledger import Taken
 from simserve.recorded.steps import Decode, Prefill
 
@@ -80,10 +80,10 @@ def test_an_idle_engine_s_clocks_jump_to_the_next_arrival() -> None:
 
 
 @pytest.mark.parametrize(("clock", "steps"), [("process_cpu", [0, 2]), ("wall", [0, 1])])
-def test_arrivals_are_meant_on_the_clock_that_was_chosen(clock: str, steps: list[int]) -> None:
+def test_arrivals_are_meant_on_the_clock_that_was_chosen(clock: RunClock, steps: list[int]) -> None:
     """At 2 s of the CPU clock two steps have begun; at 2 s of the wall clock one."""
     asked = [AskedRequest(0, (1,), 5), AskedRequest(1, (1,), 5, arrival_s=2.0)]
-    run = replay(Obedient(), asked, clock)  # type: ignore[arg-type]
+    run = replay(Obedient(), asked, clock)
     assert [each.added_at_step for each in run.requests] == steps
     arrival = run.requests[1].arrival
     assert (arrival.cpu_s if clock == "process_cpu" else arrival.wall_s) == 2.0

@@ -22,13 +22,14 @@ from simserve.cli import app
 from simserve.errors import InputError, ProfileError
 from simserve.request import Batch, Chunk
 from simserve.step_time.profile import ProfileStepTime
+from tests.shared_data import needs
 
 DATA = Path(__file__).parents[1] / "../shared/data/profiles"
 RTX = DATA / "llmservingsim/RTX4090/Llama-3.1-8B/bf16/tp1"
 VIDUR = DATA / "vidur/a100/llama-2-70b"
 BENCH = Path(__file__).parent / "data/llama_batched_bench.md"
 LLAMA_7B = ImportOptions("some", "llama-2-7b", "a GPU", dtype="fp16", date="2026-01-01")
-needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="the shared measured data is not here")
+needs_data = needs(DATA)
 
 
 def invoke(*arguments: str):

@@ -26,11 +26,12 @@ from simserve.simulate import simulate
 from simserve.step_time.profile import ProfileStepTime
 from simserve.step_time.profile_schema import Profile, load_profile, parse_profile
 from simserve.step_time.source import MeasuredPoint
+from tests.shared_data import needs
 
 H200 = Path(__file__).parents[1] / "../shared/data/measured/step-times/h200_llama3.1-8b-fp8_vllm.csv"
 CHAT = Path(__file__).parents[1] / "scenarios/chat.yaml"
 SHIPPED = "h200-llama-3.1-8b-fp8-vllm"
-needs_h200 = pytest.mark.skipif(not H200.is_file(), reason="the shared measured data is not here")
+needs_h200 = needs(H200)
 OPTIONS = ImportOptions("some", "llama-3.1-8b", "NVIDIA H200", dtype="fp8", prefill_times="ttft", date="2026-01-01")
 
 

@@ -156,7 +156,7 @@ def test_a_file_that_was_changed_gets_no_page(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.skipif(browser.missing() is not None, reason=str(browser.missing()))
+@browser.needed
 @pytest.mark.parametrize("document", [quantization(), agreement()])
 def test_in_a_browser_everything_is_drawn_on_a_phone_too(document, tmp_path):
     """Silent, dots in every chart, no wider than the screen."""

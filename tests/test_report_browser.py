@@ -9,7 +9,7 @@ from tests import browser
 from tests.report_builders import MANIFEST, PAGED, POLICIES, run_of
 from tests.test_report_page import EVIL
 
-pytestmark = pytest.mark.skipif(browser.missing() is not None, reason=str(browser.missing()))
+pytestmark = browser.needed
 
 
 @pytest.fixture(scope="module")

@@ -10,10 +10,11 @@ import pytest
 from simserve.model_spec import load_model_spec
 from simserve.step_time.hardware import H100, H200, HARDWARE
 from simserve.step_time.roofline import RooflineStepTime
+from tests.shared_data import needs
 from tests.validation import fit_roofline
 from tests.validation.roofline_data import closed_loop_points, h200_steps, llmservingsim_steps
 
-pytestmark = pytest.mark.skipif(not fit_roofline.DATA.is_dir(), reason="the shared measured data is not here")
+pytestmark = needs(fit_roofline.DATA)
 
 FITTED = ("h200-sxm", "h100-sxm", "a100-sxm", "rtx-4090", "laptop-cpu")
 

@@ -16,9 +16,10 @@ from simserve.errors import ProfileError
 from simserve.model_spec import load_model_spec
 from simserve.step_time.hardware import H200
 from simserve.step_time.source import MeasuredPoint
+from tests.shared_data import needs
 
 STEPS = Path(__file__).parents[1] / "../shared/data/measured/step-times/h200_llama3.1-8b-fp8_vllm.csv"
-needs_steps = pytest.mark.skipif(not STEPS.is_file(), reason="the shared measured data is not here")
+needs_steps = needs(STEPS)
 LLAMA = load_model_spec("llama-3.1-8b")
 CELLS = [(b, c) for b in (2, 4, 8, 16, 32, 64) for c in (250, 500, 1000, 2000, 4000)]
 
@@ -121,7 +122,7 @@ def test_points_are_read_as_they_stand():
 LOOPS = Path(__file__).parents[1] / "../shared/data/measured/aiconfigurator/silicon_sample.csv.gz"
 
 
-@pytest.mark.skipif(not LOOPS.is_file(), reason="the shared measured data is not here")
+@needs(LOOPS)
 def test_the_closed_loops_of_real_servers_are_screened():
     """The sample's repeated rows are counted, and so are the 177 rows of Llama-8B under TRT-LLM whose TTFT moves with
     the length of the answer."""

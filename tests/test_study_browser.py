@@ -7,7 +7,7 @@ from tests import browser
 from tests.study_documents import MANIFEST, capacity_document, knee_document, sweep_document
 from tests.test_report_page import EVIL
 
-pytestmark = pytest.mark.skipif(browser.missing() is not None, reason=str(browser.missing()))
+pytestmark = browser.needed
 BATCH = {"engine.max_num_seqs": [8, 16, 32]}
 RENDER = {"sweep": render_sweep, "settings": render_sweep, "knee": render_knee, "capacity": render_capacity}
 

@@ -146,7 +146,7 @@ def test_names_with_html_in_them_are_text():
     assert "<img" not in re.sub(r"<script.*?</script>", "", html, flags=re.S)
 
 
-@pytest.mark.skipif(browser.missing() is not None, reason=str(browser.missing()))
+@browser.needed
 def test_in_a_browser_it_is_drawn_on_a_phone_too(html, tmp_path):
     """Silent, both lines and the marks there, no wider than the screen."""
     path = tmp_path / "page.html"

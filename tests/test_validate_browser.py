@@ -7,7 +7,7 @@ from tests import browser
 from tests.test_report_page import EVIL
 from tests.validate_pages import MANIFEST, differing_steps, document_of
 
-pytestmark = pytest.mark.skipif(browser.missing() is not None, reason=str(browser.missing()))
+pytestmark = browser.needed
 
 
 @pytest.fixture(scope="module")

@@ -40,7 +40,7 @@ def measure_weights(source: ModelSource, device: str, attn: str, watch: Watch, s
                 (name, step): cached_step(models[name], source.spec, at) for step, at in steps.items()
             }
             watch.time(tried[name, "decode"])  # a kernel that is missing says so here
-        except (RuntimeError, ValueError, ImportError) as error:  # torch's NotImplementedError is a RuntimeError
+        except (RuntimeError, ValueError, ImportError) as error:  # a kernel that is missing raises one of these
             models.pop(name, None)
             refused[name] = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
         else:
