@@ -6,14 +6,13 @@ what batching gains, what smaller weights buy. ``_s`` are seconds by the clock o
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from simserve.errors import ProfileError
-from simserve.step_time.profile_schema import Provenance, content_digest
+from simserve.step_time.measured_file import load_measured
+from simserve.step_time.profile_schema import Provenance
 
 CHAPTERS_VERSION = 1
 SUFFIX = ".chapters.json"
@@ -158,21 +157,7 @@ class Chapters(_Strict):
 
 def load_chapters(path: Path) -> Chapters:
     """Read and check a file of measured tables. Raises ``ProfileError`` in one sentence."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        chapters = Chapters.model_validate_json(json.dumps(content))
-    except OSError as error:
-        raise ProfileError(f"{path}: cannot be read ({error.strerror})") from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"]) or "content"
-        rule = first["msg"].removeprefix("Value error, ")
-        raise ProfileError(f"{path}: {place}: {rule}; run `simserve chapters` again") from error
-    except (ValueError, RecursionError) as error:
-        raise ProfileError(f"{path}: is not a whole JSON file ({error})") from error
-    if chapters.digest != content_digest(content):
-        raise ProfileError(f"{path}: digest: does not match the content, which was changed after it was measured")
-    return chapters
+    return load_measured(path, Chapters, "simserve chapters")
 
 
 def chapters_beside(profile: Path) -> Path:

@@ -6,14 +6,13 @@ Every ``Estimate`` carries an interval of 95 %. Files hold no date: the same mod
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from simserve.errors import ProfileError
-from simserve.step_time.profile_schema import content_digest
+from simserve.step_time.measured_file import load_measured
 
 QUANTIZATION, AGREEMENT = ".quantization.json", ".agreement.json"
 """How the files end, where nobody says otherwise."""
@@ -163,22 +162,7 @@ def load_agreement(path: Path) -> DraftAgreement:
 
 
 def _load(path: Path, schema: type[Document], command: str) -> Document:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        _check_kind(content, schema, path, command)
-        document = schema.model_validate_json(json.dumps(content))
-    except OSError as error:
-        raise ProfileError(f"{path}: cannot be read ({error.strerror})") from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"]) or "content"
-        rule = first["msg"].removeprefix("Value error, ")
-        raise ProfileError(f"{path}: {place}: {rule}; run `{command}` again") from error
-    except (ValueError, RecursionError) as error:
-        raise ProfileError(f"{path}: is not a whole JSON file ({error})") from error
-    if document.digest != content_digest(content):
-        raise ProfileError(f"{path}: digest: does not match the content, which was changed after it was measured")
-    return document
+    return load_measured(path, schema, command, lambda content: _check_kind(content, schema, path, command))
 
 
 def _check_kind(content: object, schema: type[Document], path: Path, command: str) -> None:
