@@ -147,7 +147,7 @@ def test_the_cut_at_max_is_counted() -> None:
         st.builds(
             lambda low, extra: UniformLength(uniform=UniformRange(low=low, high=low + extra)),
             st.integers(1, 2**30),
-            st.integers(0, 2**30),
+            st.integers(0, 2**30 - 1),
         ),
         st.builds(
             lambda mean, sigma: LognormalLength(lognormal=LognormalShape(mean=mean, sigma=sigma)),
