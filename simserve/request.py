@@ -16,14 +16,22 @@ IntColumn = npt.NDArray[np.int64]
 
 
 class Chain(NamedTuple):
-    """What a prompt holds, as far as the trace tells: an id per full content block of ``block_tokens`` tokens.
+    """What a prompt holds, as far as the trace tells: an id per content block of ``block_tokens`` tokens, of which the
+    last may be ``short_by`` tokens short.
 
     Two chains have the same id at the same index if and only if their tokens are equal from the start up to the end of
-    that block (nodes of a radix tree, numbered from 0).
+    that block (nodes of a radix tree, numbered from 0). ``ids`` may be a ``range`` with ``block_tokens`` 1: token k is
+    node ``start + k``. Ranges that start at the same number begin alike, all others have no number in common.
     """
 
     ids: abc.Sequence[int]
     block_tokens: int
+    short_by: int = 0
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that the chain tells of."""
+        return len(self.ids) * self.block_tokens - self.short_by
 
 
 @dataclass(frozen=True)

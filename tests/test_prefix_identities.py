@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import sys
+from collections import Counter
 
 import numpy as np
 from hypothesis import given, settings
@@ -77,15 +79,40 @@ TestIdentities = IdentityMachine.TestCase
 TestIdentities.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
 
 
-@given(st.lists(st.integers(0, 9), max_size=6), st.sampled_from([1, 2, 4, 8, 16]), st.sampled_from([1, 2, 4, 8, 16]))
-def test_a_block_is_identified_by_the_content_block_that_ends_with_or_around_it(ids, block_size, content_tokens):
-    """Block j ends at token (j + 1) · size: its identity tells which content block holds that last token, and where."""
-    names = names_of(7, Chain(ids, content_tokens), block_size).of_content.tolist()
-    assert len(names) == len(ids) * content_tokens // block_size
-    per_content = max(1, content_tokens // block_size)
+@given(st.lists(st.integers(0, 9), max_size=6), st.integers(1, 20), st.integers(1, 20), st.data())
+def test_a_block_is_identified_by_the_content_block_that_holds_its_last_token(ids, block_size, content_tokens, data):
+    """Block j ends at token (j + 1) · size: its identity tells which content block holds that last token, and where
+    among the blocks that end there. Only full blocks have one, also where the last content block is short."""
+    chain = Chain(ids, content_tokens, data.draw(st.integers(0, content_tokens - 1)) if ids else 0)
+    names = names_of(7, chain, block_size).of_content.tolist()
+    assert len(names) == chain.num_tokens // block_size
+    per_content, ends = math.ceil(content_tokens / block_size), Counter()
     for j, name in enumerate(names):
-        last = (j + 1) * block_size - 1
-        assert divmod(name, per_content) == (ids[last // content_tokens], j % per_content)
+        at = ((j + 1) * block_size - 1) // content_tokens
+        assert divmod(name, per_content) == (ids[at], ends[at])
+        ends[at] += 1
+
+
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=5), st.integers(0, 9), st.integers(1, 17))
+def test_ranges_are_named_alike_where_their_blocks_are(spaces, gap, block_size):
+    """Law: blocks of two ranges have one name if and only if they hold the same tokens from the start; a range may be
+    seen whole or in part. Names take a block's worth of room each, not a token's."""
+    owners, start = {}, gap
+    for space in spaces:
+        for length in range(space + 1):
+            names = names_of(0, Chain(range(start, start + length), 1), block_size).of_content.tolist()
+            assert len(names) == length // block_size
+            for j, name in enumerate(names):
+                assert owners.setdefault(name, (start, j)) == (start, j)
+        start += space
+    assert len(set(owners.values())) == len(owners)
+    assert max(owners, default=0) <= start / block_size + 1
+
+
+def test_a_range_is_named_without_looking_at_its_tokens():
+    """A chain of 10¹² tokens in blocks of 10⁹ is a thousand blocks."""
+    names = names_of(0, Chain(range(10**12, 2 * 10**12), 1), 10**9).of_content
+    assert names.tolist() == list(range(1000, 2000))
 
 
 def test_requests_of_which_nothing_is_left_are_forgotten(monkeypatch):

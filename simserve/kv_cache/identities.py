@@ -38,15 +38,21 @@ class Names(NamedTuple):
 
 
 def names_of(request_id: int, chain: Chain | None, block_size: int) -> Names:
-    """How a request's blocks are called; one of the two block sizes must divide the other."""
+    """How a request's blocks are called: each full one by the content block that holds its last token, and by its place
+    among the ``per_id`` blocks at most that end there. Blocks of a range are numbered in its own order, with no look at
+    its tokens: ranges that share no token share no number."""
     if chain is None:
         return Names(request_id, np.zeros(0, np.int64))
-    ids = np.asarray(chain.ids, np.int64)
-    if block_size % chain.block_tokens == 0:
-        ratio = block_size // chain.block_tokens
-        return Names(request_id, ids[ratio - 1 :: ratio])
-    ratio = chain.block_tokens // block_size
-    return Names(request_id, (ids[:, None] * ratio + np.arange(ratio)).ravel())
+    num_blocks = chain.num_tokens // block_size
+    if isinstance(chain.ids, range) and chain.block_tokens == 1:
+        first = -(-chain.ids.start // block_size)
+        return Names(request_id, np.arange(first, first + num_blocks))
+    ids, per_id = np.asarray(chain.ids, np.int64), -(-chain.block_tokens // block_size)
+    if chain.block_tokens % block_size == 0:
+        return Names(request_id, (ids[:, None] * per_id + np.arange(per_id)).ravel()[:num_blocks])
+    last_tokens = np.arange(block_size - 1, num_blocks * block_size, block_size)
+    at, within = np.divmod(last_tokens, chain.block_tokens)
+    return Names(request_id, ids[at] * per_id + within // block_size)
 
 
 class Identities:
