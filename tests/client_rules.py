@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from simserve.clients import STAYS, ClientPlan, RetryPolicy
+from simserve.clients import NOBODY, STAYS, ClientPlan, RetryPolicy
 from simserve.request import RequestTable
 from tests.reference_types import Settings
 from tests.step_times import ConstantStepTime
@@ -314,6 +314,21 @@ CLOSED_LOOPS = {
         Outcome("finished", 30, 3, 6, scheduled=0),
         Outcome("finished", 40, 1, 4, scheduled=30),
         Outcome("finished", 40, 1, 4, scheduled=30),
+    ),
+    "a client plays its session to the end, whatever became of a turn, and then takes the next one": rule(
+        # 0 → 2 → 4 is one session, 1 and 3 are alone: the second client has thought 3 ms before it sends 3.
+        asks([0, 0, 0, 0, 0], [2, 1, 1, 1, 2], [4, 4, 200, 4, 4]),
+        TWO,
+        plan(
+            concurrency=2,
+            think_ns=[99 * MS, 99 * MS, 99 * MS, 3 * MS, 99 * MS],
+            turns=([2, NOBODY, 4, NOBODY, NOBODY], [0, 0, 5 * MS, 0, 7 * MS]),
+        ),
+        Outcome("finished", 20, 2, 5, scheduled=0),
+        Outcome("finished", 10, 1, 4, scheduled=0),
+        Outcome("rejected", 25),
+        Outcome("finished", 30, 1, 4, scheduled=20),
+        Outcome("finished", 52, 2, 5, scheduled=32),
     ),
 }
 

@@ -66,7 +66,7 @@ class ReferenceClients:
         self.plan = plan
         self.retry_after_ns = retry_after_ns
         self.asks = [Ask(table[i]) for i in range(len(table))]
-        self.unsent: list[Ask] = []  # closed loop: what no client has taken up yet
+        self.unsent: list[Ask] = []  # closed loop: what no client has taken up yet, turns after the first left aside
         self.before: dict[int, Ask] = {}  # by the id of a request, the one it waits for
         if plan.turns is not None:
             self.before = {int(j): self.asks[i] for i, j in enumerate(plan.turns.next_id) if j != NOBODY}
@@ -75,8 +75,9 @@ class ReferenceClients:
                 if ask.id not in self.before:
                     ask.send_ns = ask.request.arrival_ns
         else:
-            self.unsent = self.asks[plan.concurrency :]
-            for ask in self.asks[: plan.concurrency]:
+            openings = [ask for ask in self.asks if ask.id not in self.before]
+            self.unsent = openings[plan.concurrency :]
+            for ask in openings[: plan.concurrency]:
                 ask.send_ns = 0
 
     # What is to come --------------------------------------------------------------------------------------------
@@ -150,13 +151,14 @@ class ReferenceClients:
         ask.absences.append((ask.left_ns, now_ns))
 
     def end(self, ask: Ask, status: str, now_ns: int, reason: str = "") -> None:
-        """The request is over; whoever waits for it in a session sends next, and in a closed loop its client takes
+        """The request is over; whoever waits for it in a session sends next, else in a closed loop its client takes
         up the next one, and sends it when it has thought."""
         ask.status, ask.end_ns, ask.send_ns, ask.reason = status, now_ns, NEVER, reason
         for other_id, waited_for in self.before.items():
             if waited_for is ask:
                 assert self.plan.turns is not None
                 self.asks[other_id].send_ns = now_ns + int(self.plan.turns.wait_ns[other_id])
+                return
         if self.unsent:
             following = self.unsent.pop(0)
             think = self.plan.think_ns

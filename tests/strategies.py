@@ -265,7 +265,7 @@ def client_plans(draw: st.DrawFn, n: int, times: st.SearchStrategy[int]) -> Clie
         cancel_after_ns=column(st.one_of(st.just(STAYS), times, st.just(0))),
         retry=retry,
         jitter=jitter,
-        turns=maybe(session_turns(n, times)) if concurrency is None else None,
+        turns=maybe(session_turns(n, times)),
     )
 
 

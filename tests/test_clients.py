@@ -204,3 +204,23 @@ def test_a_session_is_sequential_and_nobody_is_lost(data, table):
             assert r.arrival_ns[j] == r.end_ns[i] + wait_ns[j]
     starts = ~plan.turns.follows
     assert (r.arrival_ns[starts] == table.arrival_ns[starts]).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), table=tables(), concurrency=st.integers(1, 4), think_ms=st.integers(0, 20))
+def test_clients_play_whole_sessions(data, table, concurrency, think_ms):
+    """Law: in a closed loop a turn comes its wait after the answer before it, a session begins (in the table's order)
+    when the first client is free and has thought, and never are more sessions open than there are clients."""
+    next_id, wait_ns = data.draw(session_turns(len(table), st.integers(0, 50 * MS)))
+    turns = Turns(np.array(next_id), np.array(wait_ns))
+    plan = ClientPlan(concurrency, np.full(len(table), think_ms * MS), turns=turns)
+    r = run(table, plan, Settings("continuous", "paged", 2, 1000, 1000, num_blocks=10_000)).requests
+    free, openings = [-think_ms * MS] * concurrency, np.flatnonzero(~turns.follows).tolist()
+    for opening in openings:
+        assert r.arrival_ns[opening] == min(free) + think_ms * MS
+        free.remove(min(free))
+        last = opening
+        while (turn := next_id[last]) != NOBODY:
+            assert r.arrival_ns[turn] == r.end_ns[last] + wait_ns[turn]
+            last = turn
+        free.append(r.end_ns[last])

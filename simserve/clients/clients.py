@@ -139,14 +139,14 @@ class Clients:
         return True
 
     def ended(self, request_id: int, now_ns: int) -> None:
-        """The request is over for its client, whatever became of it: in a closed loop, or a session, the next one
-        follows."""
+        """The request is over for its client, whatever became of it: in a session the next turn follows, and in a
+        closed loop, at the end of a session, the next session."""
         if self._reacts:
             self._present.pop(request_id, None)
         if self._turns is not None and (next_id := int(self._turns.next_id[request_id])) != NOBODY:
             time_ns = now_ns + int(self._turns.wait_ns[next_id])
             heapq.heappush(self._sends, (time_ns, next_id, 1, self._table[next_id]))
-        if self._is_closed:
+        elif self._is_closed:
             self._send_next(now_ns, think=True)
 
     def _come_again(self, request: Request, attempt: int, now_ns: int, retry_after_ns: int) -> None:
@@ -158,7 +158,7 @@ class Clients:
         heapq.heappush(self._sends, (time_ns, request.id, attempt + 1, request))
 
     def _send_next(self, now_ns: int, think: bool) -> None:
-        """A client of the closed loop takes the next request nobody has sent."""
+        """A client of the closed loop takes the next request that nobody has sent, and that is nobody's next turn."""
         if self._rows:
             request = self._rows.take()
             think_ns = int(self._plan.think_ns[request.id]) if think and self._plan.think_ns is not None else 0

@@ -42,7 +42,7 @@ class RetryPolicy:
 class Turns:
     """Sessions: request j = ``next_id[i]`` (NOBODY: none) is sent ``wait_ns[j]`` after request i has ended, whatever
     became of that; the time that the table has for it is the earliest possible. Requests that nobody precedes come at
-    the table's times."""
+    the table's times, or in a closed loop when a client takes them up."""
 
     next_id: IntColumn
     wait_ns: IntColumn
@@ -60,8 +60,9 @@ class ClientPlan:
     """The clients of a workload. Columns have one entry per request; without one, nobody does that.
 
     ``concurrency`` clients in a closed loop each send their next request ``think_ns`` after their last answer; without
-    it requests come at the table's own times (open loop), but for those that ``turns`` holds back. ``jitter`` has a row
-    per request and a draw per retry.
+    it requests come at the table's own times (open loop), but for those that ``turns`` holds back. With both a client
+    plays whole sessions: the next turn after its wait, and after the last one the next session, ``think_ns`` of its
+    first request later. ``jitter`` has a row per request and a draw per retry.
     """
 
     concurrency: int | None = None
@@ -71,7 +72,7 @@ class ClientPlan:
     cancel_after_ns: IntColumn | None = None  # from a request's first arrival; STAYS: never
     retry: RetryPolicy | None = None
     jitter: npt.NDArray[np.float64] | None = None
-    turns: Turns | None = None  # open loops only
+    turns: Turns | None = None
 
 
 OPEN_LOOP = ClientPlan()
