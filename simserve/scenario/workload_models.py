@@ -13,6 +13,7 @@ from simserve.scenario.arrival_models import BurstArrivals, DiurnalArrivals, Wei
 from simserve.scenario.choice import Choice
 from simserve.scenario.client_models import ClientKeys
 from simserve.scenario.fields import MAX_REQUESTS, MAX_TOKENS, Name, Rate, Strict, Tokens
+from simserve.scenario.length_models import LengthCorrelation, QuantilesLength
 from simserve.scenario.slo_models import SloConfig
 
 
@@ -108,7 +109,15 @@ ARRIVALS = Choice(
     },
     key="process",
 )
-LENGTHS = Choice({"fixed": FixedLength, "uniform": UniformLength, "lognormal": LognormalLength, "values": ValuesLength})
+LENGTHS = Choice(
+    {
+        "fixed": FixedLength,
+        "uniform": UniformLength,
+        "lognormal": LognormalLength,
+        "values": ValuesLength,
+        "quantiles": QuantilesLength,
+    }
+)
 ArrivalsConfig = Annotated[
     Annotated[PoissonArrivals, Tag("<poisson>")]
     | Annotated[GammaArrivals, Tag("<gamma>")]
@@ -124,9 +133,18 @@ LengthsConfig = Annotated[
     Annotated[FixedLength, Tag("<fixed>")]
     | Annotated[UniformLength, Tag("<uniform>")]
     | Annotated[LognormalLength, Tag("<lognormal>")]
-    | Annotated[ValuesLength, Tag("<values>")],
+    | Annotated[ValuesLength, Tag("<values>")]
+    | Annotated[QuantilesLength, Tag("<quantiles>")],
     Discriminator(LENGTHS.tag),
 ]
+
+
+def _require_free_order(output_tokens: LengthsConfig, length_correlation: float) -> None:
+    if length_correlation and isinstance(output_tokens, ValuesLength) and not output_tokens.shuffle:
+        raise ValueError(
+            f"length_correlation must be 0 where output_tokens come in the order listed (got {length_correlation:g}); "
+            "leave shuffle: false out"
+        )
 
 
 class GeneratedWorkload(ClientKeys):
@@ -139,6 +157,7 @@ class GeneratedWorkload(ClientKeys):
     )
     prompt_tokens: LengthsConfig = Field(description="distribution of num_prompt_tokens")
     output_tokens: LengthsConfig = Field(description="distribution of num_output_tokens")
+    length_correlation: LengthCorrelation = 0.0
     max_output_tokens: Tokens | None = Field(
         None, description="what every client declares as its maximum; null: the workload's longest output"
     )
@@ -148,6 +167,7 @@ class GeneratedWorkload(ClientKeys):
         if (self.arrivals is None) == (self.concurrency is None):
             given = "neither" if self.arrivals is None else "both"
             raise ValueError(f"give exactly one of arrivals and concurrency (got {given})")
+        _require_free_order(self.output_tokens, self.length_correlation)
         return self
 
 
@@ -158,6 +178,7 @@ class TenantConfig(Strict):
     arrivals: ArrivalsConfig = Field(description="when its requests arrive; its first comes one gap after 0")
     prompt_tokens: LengthsConfig = Field(description="distribution of num_prompt_tokens")
     output_tokens: LengthsConfig = Field(description="distribution of num_output_tokens")
+    length_correlation: LengthCorrelation = 0.0
     max_output_tokens: Tokens | None = Field(
         None, description="what its clients declare as their maximum; null: this tenant's longest output"
     )
@@ -172,6 +193,7 @@ class TenantConfig(Strict):
     def _has_a_rate(self) -> Self:
         if isinstance(self.arrivals, AllAtOnceArrivals):
             raise ValueError("arrivals.process must have a rate, so that tenants can be mixed (got all_at_once)")
+        _require_free_order(self.output_tokens, self.length_correlation)
         return self
 
 

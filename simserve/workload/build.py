@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,8 @@ from simserve.request import IntColumn, RequestTable
 from simserve.scenario.workload_models import GeneratedWorkload, TenantsWorkload, TraceWorkload, WorkloadConfig
 from simserve.workload.behaviour import client_plan
 from simserve.workload.content import repeated_tokens, taken
-from simserve.workload.generate import arrival_times_ns, lengths
+from simserve.workload.generate import arrival_times_ns
+from simserve.workload.length_pairs import length_pairs
 from simserve.workload.mixture import mixture
 from simserve.workload.refusal import refusal
 from simserve.workload.replayed_sessions import in_sessions
@@ -59,9 +61,7 @@ def _generated(config: GeneratedWorkload, seed: int) -> tuple[RequestTable, list
     n = config.num_requests
     at_once = np.zeros(n, np.int64)
     arrival_ns = arrival_times_ns(config.arrivals, n, stream(seed, "arrivals")) if config.arrivals else at_once
-    num_prompt_tokens, prompts_cut = lengths(config.prompt_tokens, n, stream(seed, "prompt_tokens"))
-    num_output_tokens, outputs_cut = lengths(config.output_tokens, n, stream(seed, "output_tokens"))
-    cut = {"prompt_tokens": prompts_cut, "output_tokens": outputs_cut}
+    num_prompt_tokens, num_output_tokens, cut = length_pairs(config, n, partial(stream, seed))
     notes = [f"{count:,} of {n:,} {name} were cut to the distribution's max" for name, count in cut.items() if count]
     declared, raised = _declared(np.full(n, UNDECLARED, np.int64), num_output_tokens, config.max_output_tokens)
     table = RequestTable(arrival_ns, num_prompt_tokens, num_output_tokens, declared, np.zeros(n, np.int64))

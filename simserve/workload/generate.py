@@ -17,8 +17,10 @@ from simserve.scenario.workload_models import (
     FixedLength,
     GammaArrivals,
     LengthsConfig,
+    LognormalLength,
     LognormalShape,
     PoissonArrivals,
+    QuantilesLength,
     UniformLength,
     ValuesLength,
 )
@@ -89,12 +91,44 @@ def lengths(config: LengthsConfig, num_requests: int, rng: np.random.Generator) 
         case ValuesLength():
             values = np.array(config.values, np.int64)
             return np.resize(rng.permutation(values) if config.shuffle else values, num_requests), 0
-    return _lognormal(config.lognormal, num_requests, rng)
+        case QuantilesLength():
+            return at_shares(config, rng.random(num_requests))
+    shape = config.lognormal
+    return _cut(np.rint(rng.lognormal(log_mean(shape), shape.sigma, num_requests)), shape)
 
 
-def _lognormal(shape: LognormalShape, num_requests: int, rng: np.random.Generator) -> tuple[IntColumn, int]:
-    """Rounded lognormal draws; exp(mu + sigma²/2) is the mean of a lognormal, whence mu."""
-    mu = math.log(shape.mean) - shape.sigma**2 / 2
-    draws = np.rint(rng.lognormal(mu, shape.sigma, num_requests))
-    limit = shape.max if shape.max is not None else MAX_TOKENS
+def at_shares(
+    config: FixedLength | UniformLength | QuantilesLength | LognormalLength, shares: FloatColumn
+) -> tuple[IntColumn, int]:
+    """The length that so large a share of a distribution does not exceed, for shares from 0 to 1, and how many were cut
+    to its ``max``."""
+    match config:
+        case FixedLength():
+            return np.full(len(shares), config.fixed, np.int64), 0
+        case UniformLength():
+            low, high = config.uniform.low, config.uniform.high
+            return np.minimum(low + (shares * (high - low + 1)).astype(np.int64), high), 0
+        case QuantilesLength():
+            places, tokens = np.array(config.table()).T
+            return np.rint(np.exp(np.interp(shares, places, np.log(tokens)))).astype(np.int64), 0
+    from scipy import special
+
+    shape = config.lognormal
+    with np.errstate(over="ignore"):
+        draws = np.rint(np.exp(log_mean(shape) + shape.sigma * special.ndtri(shares.clip(2.0**-54, 1 - 2.0**-53))))
+    return _cut(draws, shape)
+
+
+def log_mean(shape: LognormalShape) -> float:
+    """exp(mu + sigma²/2) is the mean of a lognormal, whence mu."""
+    return math.log(shape.mean) - shape.sigma**2 / 2
+
+
+def longest(shape: LognormalShape) -> int:
+    """The length that longer draws are cut to."""
+    return shape.max if shape.max is not None else MAX_TOKENS
+
+
+def _cut(draws: FloatColumn, shape: LognormalShape) -> tuple[IntColumn, int]:
+    limit = longest(shape)
     return np.clip(draws, 1, limit).astype(np.int64), int((draws > limit).sum())

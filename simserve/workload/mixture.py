@@ -7,6 +7,7 @@ mixture with one tenant more, or longer, begins with what the shorter one has of
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 
@@ -14,7 +15,8 @@ from simserve.errors import ScenarioError
 from simserve.request import IntColumn, RequestTable, Tenant, Tenants
 from simserve.scenario.fields import MAX_SECONDS
 from simserve.scenario.workload_models import TenantConfig, TenantsWorkload
-from simserve.workload.generate import arrival_times_s, lengths, mean_rate_rps, with_rate_scale
+from simserve.workload.generate import arrival_times_s, mean_rate_rps, with_rate_scale
+from simserve.workload.length_pairs import length_pairs
 from simserve.workload.rates import FloatColumn
 from simserve.workload.streams import Stream, stream
 
@@ -34,11 +36,9 @@ def mixture(config: TenantsWorkload, seed: int) -> tuple[RequestTable, list[str]
         if not len(rows):
             notes.append(f"tenant {name} sends none of the first {len(of):,} requests")
             continue
-        prompts[rows], prompts_cut = lengths(tenant.prompt_tokens, len(rows), _own(seed, "prompt_tokens", name))
-        outputs[rows], outputs_cut = lengths(tenant.output_tokens, len(rows), _own(seed, "output_tokens", name))
+        prompts[rows], outputs[rows], cut = length_pairs(tenant, len(rows), partial(_own, seed, name))
         declared[rows], raised = _declared(tenant, outputs[rows])
         priority[rows] = tenant.priority
-        cut = {"prompt_tokens": prompts_cut, "output_tokens": outputs_cut}
         counts = {f"{what} were cut to the distribution's max": count for what, count in cut.items()}
         counts["declared maxima were below the true output length: raised to it"] = raised
         notes += [f"tenant {name}: {count:,} of {len(rows):,} {what}" for what, count in counts.items() if count]
@@ -51,7 +51,7 @@ def total_rate_rps(config: TenantsWorkload) -> float:
     return sum(mean_rate_rps(tenant.arrivals) for tenant in config.tenants.values())
 
 
-def _own(seed: int, what: Stream, name: str) -> np.random.Generator:
+def _own(seed: int, name: str, what: Stream) -> np.random.Generator:
     """A tenant's own stream: a child of the workload's, by the bytes of its name."""
     return stream(seed, what, *name.encode())
 
@@ -84,7 +84,7 @@ def _merged(config: TenantsWorkload, seed: int) -> tuple[IntColumn, IntColumn]:
 def _times_s(config: TenantsWorkload, name: str, count: int, seed: int) -> FloatColumn:
     """A tenant's first arrivals: gaps from 0 on, so that not everybody begins with a request at 0."""
     arrivals = with_rate_scale(config.tenants[name].arrivals, config.rate_scale)
-    return arrival_times_s(arrivals, count + 1, _own(seed, "arrivals", name))[1:]
+    return arrival_times_s(arrivals, count + 1, _own(seed, name, "arrivals"))[1:]
 
 
 def _refuse_decades(num_requests: int, last_s: float) -> None:

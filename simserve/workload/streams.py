@@ -16,6 +16,8 @@ Stream = Literal[
     "cancel_time",
     "retry_jitter",
     "resample",
+    "length_ties",
+    "length_pairs",
 ]
 
 
