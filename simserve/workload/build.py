@@ -19,7 +19,7 @@ from simserve.workload.generate import arrival_times_ns
 from simserve.workload.length_pairs import length_pairs
 from simserve.workload.mixture import mixture
 from simserve.workload.refusal import refusal
-from simserve.workload.replayed_sessions import in_sessions
+from simserve.workload.replayed_sessions import in_sessions, whole_sessions, with_thoughts
 from simserve.workload.resample import circular_blocks, resampled
 from simserve.workload.streams import stream
 from simserve.workload.timestamps import NS_PER_S
@@ -49,11 +49,20 @@ def build_workload(config: WorkloadConfig, seed: int, base_dir: Path) -> Workloa
         table, notes = mixture(config, seed)
     else:
         table, turns, notes = _traced(config, seed, base_dir)
-    n = len(table)
-    if config.concurrency is not None and config.concurrency > n:
-        notes.append(f"{config.concurrency:,} clients for {n:,} requests: {n:,} of them send one each")
-    clients = client_plan(config, n, seed)
-    return Workload(table, tuple(notes), clients if turns is None else replace(clients, turns=turns))
+    clients = client_plan(config, len(table), seed)
+    if turns is not None:
+        clients = replace(clients, turns=with_thoughts(turns, clients.think_ns))
+    return Workload(table, (*notes, *_idle_clients(clients, len(table))), clients)
+
+
+def _idle_clients(clients: ClientPlan, num_requests: int) -> list[str]:
+    """A note where there are more clients than they find to do."""
+    num_units, unit, send = num_requests, "requests", "send"
+    if clients.turns is not None:
+        num_units, unit, send = int((~clients.turns.follows).sum()), "sessions", "play"
+    if clients.concurrency is None or clients.concurrency <= num_units:
+        return []
+    return [f"{clients.concurrency:,} clients for {num_units:,} {unit}: {num_units:,} of them {send} one each"]
 
 
 def _generated(config: GeneratedWorkload, seed: int) -> tuple[RequestTable, list[str]]:
@@ -77,8 +86,8 @@ def _traced(config: TraceWorkload, seed: int, base_dir: Path) -> tuple[RequestTa
         notes.append(f"{path.name}: the first {n:,} of {len(trace):,} requests kept (workload.limit)")
     if not trace.has_times and config.concurrency is None:
         raise refusal(path.name, "must have times (it has none); give workload.concurrency, which needs none")
-    if trace.wait_ns is not None:
-        _refuse_other_orders(config, path.name)
+    if trace.wait_ns is not None and config.resample is not None:
+        raise refusal(path.name, "must be replayed in its sessions (got workload.resample); leave that out")
     outputs = trace.num_output_tokens[:n]
     declared, raised = _declared(trace.max_output_tokens[:n], outputs, config.max_output_tokens)
     content = taken(trace.content, np.arange(n)) if trace.content else None
@@ -92,25 +101,20 @@ def _traced(config: TraceWorkload, seed: int, base_dir: Path) -> tuple[RequestTa
         notes.append(f"{path.name}: drawn anew in {blocks}{again}")
     if table.content is not None:
         notes.append(f"{path.name}: {_repeated(table)}")
+    session = None if trace.session is None or config.resample is not None else trace.session[:n]
+    wait_ns = None if trace.wait_ns is None else trace.wait_ns[:n]
     if config.concurrency is not None:
-        notes.append(f"{path.name}: its times are not used, {config.concurrency:,} clients send its requests in order")
-        return replace(table, arrival_ns=np.zeros(n, np.int64)), None, notes
-    if trace.wait_ns is not None and trace.session is not None:
-        own_ns = _rescaled(table.arrival_ns, config.rate_scale, path.name)
-        table, turns = in_sessions(table, trace.session[:n], trace.wait_ns[:n], own_ns)
-        num_held = int(turns.follows.sum())
-        notes.append(
-            f"{path.name}: {num_held:,} of {n:,} requests are sent when the one before in their session has ended"
-        )
-        return table, turns, notes
-    return replace(table, arrival_ns=_rescaled(table.arrival_ns, config.rate_scale, path.name)), None, notes
-
-
-def _refuse_other_orders(config: TraceWorkload, where: str) -> None:
-    """Sessions say by themselves who sends when."""
-    for key in ("concurrency", "resample"):
-        if getattr(config, key) is not None:
-            raise refusal(where, f"must be replayed in its sessions (got workload.{key}); leave that out")
+        what = "send its requests" if session is None else "play its sessions"
+        notes.append(f"{path.name}: its times are not used, {config.concurrency:,} clients {what} in order")
+        table = replace(table, arrival_ns=np.zeros(n, np.int64))
+        return table, None if session is None else whole_sessions(session, wait_ns), notes
+    own_ns = _rescaled(table.arrival_ns, config.rate_scale, path.name)
+    if session is None or wait_ns is None:
+        return replace(table, arrival_ns=own_ns), None, notes
+    table, turns = in_sessions(table, session, wait_ns, own_ns)
+    num_held = int(turns.follows.sum())
+    notes.append(f"{path.name}: {num_held:,} of {n:,} requests are sent when the one before in their session has ended")
+    return table, turns, notes
 
 
 def _repeated(table: RequestTable) -> str:

@@ -142,8 +142,13 @@ def waits_of(arrival_ns: IntColumn, session: IntColumn, waits: BoolColumn) -> In
 
 def turns(session: IntColumn, wait_ns: IntColumn) -> Turns:
     """Who follows whom, by rows in order of arrival; the first row of a session follows nobody, whatever it says."""
-    before = before_in_session(session)
-    held = np.flatnonzero((wait_ns != OWN_TIME) & (before != NOBODY))
-    next_id = np.full(len(session), NOBODY, np.int64)
+    before = np.where(wait_ns == OWN_TIME, NOBODY, before_in_session(session))
+    return Turns(following(before), np.where(wait_ns == OWN_TIME, 0, wait_ns))
+
+
+def following(before: IntColumn) -> IntColumn:
+    """For each row the one that has it before; NOBODY for the last of a session."""
+    held = np.flatnonzero(before != NOBODY)
+    next_id = np.full(len(before), NOBODY, np.int64)
     next_id[before[held]] = held
-    return Turns(next_id, np.where(wait_ns == OWN_TIME, 0, wait_ns))
+    return next_id
