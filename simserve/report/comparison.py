@@ -76,6 +76,8 @@ ALL_MEASURES = (
     Measure("total tokens/s", "total_tokens_per_s", number, "higher", "prompts included"),
     Measure("output tokens/s, steady", "steady.output_tokens_per_s", number, "higher", "first and last tenth cut off"),
     Measure("SLO attainment", "slo_attainment", share, "higher", "share of requests that meet every SLO named"),
+    Measure("Jain's index of speed", "fairness.speed", number, "higher", "tokens per second of E2E, by tenant"),
+    Measure("Jain's index of SLO attainment", "fairness.slo_attainment", number, "higher", "by tenant"),
     *(
         Measure(f"{name}, {statistic}", f"{key}.{statistic}", duration, "lower")
         for name, key in (

@@ -19,6 +19,8 @@ from simserve.report.room import room_figures
 from simserve.report.slots import slot_figures, slot_table
 from simserve.report.style import VariantStyle, variant_styles
 from simserve.report.surface import Surface, surface_figures
+from simserve.report.tenants import INTRO as TENANTS_INTRO
+from simserve.report.tenants import MAX_LISTED_OPEN, has_limits, tenant_figures, tenant_notes, tenant_table
 from simserve.report.traffic import traffic_figures, traffic_sentence
 from simserve.report.words import plural
 from simserve.report.work import work_figures
@@ -72,8 +74,7 @@ def page_content(result: RunResult, manifest: Mapping[str, Any]) -> Content:
     variants = result.variants
     summaries = _summaries(result)
     sources = {name: variant.step_time.source for name, variant in variants.items()}
-    slo = result.scenario.slo
-    has_slo = any(getattr(slo, name) is not None for name in ("ttft_s", "tpot_s", "e2e_s"))
+    has_slo = has_limits(result.workload.table.tenants, result.scenario.slo)
     return Content(
         name=result.scenario.name,
         headline=headline(summaries),
@@ -141,6 +142,7 @@ def _sections(result: RunResult) -> Iterator[Section]:
     timelines = {name: timeline(record) for name, record in records.items()}
     latency = latency_figures(styles, records, summaries, result.scenario.slo)
     yield Section("latency", "Latency", _INTRO["latency"], tuple(latency), legend="variants")
+    yield _tenants(result, styles, summaries)
     load = load_figures(styles, timelines, summaries)
     yield Section("load", "Over time", _INTRO["load"], tuple(load), legend="variants")
     yield Section("work", "Work", _INTRO["work"], tuple(work_figures(summaries, _expected(result))))
@@ -160,6 +162,17 @@ def _sections(result: RunResult) -> Iterator[Section]:
     traffic = tuple(traffic_figures(result.workload.table))
     yield Section("workload", "Workload", _INTRO["workload"], traffic, notes=tuple(result.workload.notes))
     yield _refused(result)
+
+
+def _tenants(result: RunResult, styles: list[VariantStyle], summaries: Mapping[str, Mapping[str, Any]]) -> Section:
+    """Nothing where the requests are nobody's in particular."""
+    tenants, slo = result.workload.table.tenants, result.scenario.slo
+    if tenants is None:
+        return Section("tenants", "Tenants", TENANTS_INTRO)
+    figures = tuple(tenant_figures(styles, summaries, tenants, slo))
+    table = tenant_table(styles, summaries, tenants, slo)
+    notes, folded = tenant_notes(tenants, len(styles)), len(table.rows) > MAX_LISTED_OPEN
+    return Section("tenants", "Tenants", TENANTS_INTRO, figures, table, "variants", notes, folded=folded)
 
 
 def _expected(result: RunResult) -> dict[str, float]:
