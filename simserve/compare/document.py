@@ -67,7 +67,7 @@ def compare_variants(a: Run, b: Run, first: str, second: str) -> dict[str, Any]:
     metrics = {}
     for name in [*measure_names(), *WITHOUT_INTERVAL]:
         values = [dig(summary, name) for summary in summaries]
-        if name == "goodput_rps" and not any(limit for slo in slos for limit in slo.values()):
+        if name == "goodput_rps" and not any(map(_has_limits, requests, slos)):
             continue
         draws = [side.get(name) for side in drawn]
         metrics[name] = _metric(name, values, draws, num_blocks)
@@ -128,6 +128,12 @@ def _metric(
 def _slo(run: Run, variant: str) -> dict[str, Any]:
     scenario = run.manifest["variants"][variant].get("resolved_scenario") or {}
     return dict(scenario.get("slo") or {})
+
+
+def _has_limits(requests: Requests, slo: dict[str, Any]) -> bool:
+    """Whether anything is asked of anybody."""
+    own = () if requests.tenants is None else (limit for each in requests.tenants.each for limit in each[1:])
+    return any(limit is not None for limit in (*slo.values(), *own))
 
 
 def _head(run: Run) -> dict[str, Any]:

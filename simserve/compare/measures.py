@@ -9,6 +9,7 @@ times add up to the makespan, so resample 0 gives exactly the run's own rate.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import numpy.typing as npt
 from simserve.compare.requests import LATENCIES, Requests
 from simserve.compare.resample import Resamples
 from simserve.distributions import FloatColumn
+from simserve.fairness import SLO_LATENCIES, good_requests
 from simserve.request import IntColumn
 
 RATES = ("output_tokens_per_s", "total_tokens_per_s", "requests_per_s", "goodput_rps", "makespan_s")
@@ -27,6 +29,7 @@ WITHOUT_INTERVAL = (
     "busy_share",
     "num_preemptions",
     "kv_cache.mean_used",
+    *(f"fairness.{compared}" for compared in ("speed", "slo_attainment", "served_share")),
 )
 HIGHER_IS_BETTER = frozenset(RATES) - {"makespan_s"}
 NEUTRAL = frozenset({"mean_batch_size", "busy_share", "kv_cache.mean_used"})
@@ -41,7 +44,8 @@ def measure_names() -> list[str]:
 
 
 def drawn_rates(requests: Requests, slo: Mapping[str, Any], resamples: Resamples) -> dict[str, FloatColumn]:
-    """``RATES`` of every resample; ``slo`` as in a scenario. NaN where a resample took no time."""
+    """``RATES`` of every resample; ``slo`` as in a scenario, for those whose tenant has no limits of its own. NaN where
+    a resample took no time."""
     columns, finished = requests.columns, requests.finished
     outputs = np.where(finished, columns["num_emitted_tokens"], 0.0)
     prompts = np.where(finished, columns["num_prompt_tokens"], 0.0)
@@ -113,9 +117,5 @@ def time_taken_up(requests: Requests) -> FloatColumn:
 
 def _meets(requests: Requests, slo: Mapping[str, Any]) -> npt.NDArray[np.bool_]:
     """Finished requests that meet every SLO named, as ``metrics`` counts goodput."""
-    good = requests.finished.copy()
-    for name in ("ttft_s", "tpot_s", "e2e_s"):
-        limit = slo.get(name)
-        if limit is not None:
-            good &= ~(requests.columns[name] > float(limit))
-    return good
+    common = SimpleNamespace(**{name: slo.get(name) for name in SLO_LATENCIES})
+    return good_requests(requests.columns, requests.finished, common, requests.tenants)

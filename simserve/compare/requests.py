@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,10 +16,12 @@ import pyarrow.parquet as pq
 from simserve.compare.read import REQUESTS, Run
 from simserve.distributions import FloatColumn
 from simserve.errors import RunError
+from simserve.request import IntColumn, Tenant, Tenants
 
 LATENCIES = ("ttft_s", "tpot_s", "e2e_s", "queue_time_s")
 SIZES = ("num_prompt_tokens", "num_output_tokens", "num_emitted_tokens")
 FLOATS = ("arrival_s", "end_s", *LATENCIES)
+TENANT = "tenant"  # a column of runs with tenants
 COLUMNS = ("variant", "request_id", "status", *FLOATS, *SIZES)
 STATUSES = ("finished", "rejected", "cancelled", "timed_out")  # always counted; others where there are some
 
@@ -25,11 +29,13 @@ STATUSES = ("finished", "rejected", "cancelled", "timed_out")  # always counted;
 @dataclass(frozen=True)
 class Requests:
     """``columns`` by name, one element per request in order of arrival (equal times by id): seconds (NaN for what never
-    happened) and tokens as floats. ``statuses``: how many requests ended how."""
+    happened) and tokens as floats. ``statuses``: how many requests ended how; ``tenants``: whose they are, with what
+    each was promised."""
 
     columns: dict[str, FloatColumn]
     finished: npt.NDArray[np.bool_]
     statuses: dict[str, int]
+    tenants: Tenants | None = None
 
     def __len__(self) -> int:
         return len(self.finished)
@@ -56,23 +62,36 @@ def read_requests(run: Run, variant: str) -> Requests:
         missing = [name for name in COLUMNS if name not in present]
         if missing:
             raise RunError(f"{path}: must have a column {missing[0]!r} (it is not a run's); run it again")
-        table = pq.read_table(path, columns=list(COLUMNS), filters=pc.field("variant") == variant)
+        wanted = [*COLUMNS, *([TENANT] if TENANT in present else [])]
+        table = pq.read_table(path, columns=wanted, filters=pc.field("variant") == variant)
     except (OSError, pa.ArrowException) as error:
         reason = str(error).splitlines()[0].rstrip(".")
         raise RunError(f"{path}: cannot be read ({reason}); run it again") from None
     expected = run.summary["variants"][variant].get("num_requests")
     if table.num_rows != expected:
         raise RunError(f"{path}: must have {expected} rows of {variant!r} (got {table.num_rows}); run it again")
-    return _in_order(table)
+    return _in_order(table, run.manifest["variants"][variant].get("resolved_scenario") or {})
 
 
-def _in_order(table: pa.Table) -> Requests:
+def _in_order(table: pa.Table, scenario: Mapping[str, Any]) -> Requests:
     order = np.lexsort((_floats(table, "request_id"), _floats(table, "arrival_s")))
     status = np.asarray(table["status"].cast(pa.string()).to_numpy(zero_copy_only=False), dtype=object)[order]
     names, counts = np.unique(status.astype(str), return_counts=True)
     found = dict(zip(names.tolist(), counts.tolist(), strict=True))
     columns = {name: _floats(table, name)[order] for name in (*FLOATS, *SIZES)}
-    return Requests(columns, status == "finished", {**dict.fromkeys(STATUSES, 0), **found})
+    tenants = _tenants(table, order, scenario) if TENANT in table.column_names else None
+    return Requests(columns, status == "finished", {**dict.fromkeys(STATUSES, 0), **found}, tenants)
+
+
+def _tenants(table: pa.Table, order: IntColumn, scenario: Mapping[str, Any]) -> Tenants:
+    """Whose each request is; limits are those that the run's scenario gives a tenant of that name."""
+    names = np.asarray(table[TENANT].cast(pa.string()).fill_null("").to_numpy(zero_copy_only=False), dtype=str)
+    each, of = np.unique(names, return_inverse=True)
+    workload = scenario.get("workload") or {}
+    slos = {name: tenant.get("slo") for name, tenant in (workload.get("tenants") or {}).items()}
+    slos |= workload.get("tenant_slos") or {}
+    known = {name: {key: slo.get(key) for key in Tenant._fields[1:]} for name, slo in slos.items() if slo}
+    return Tenants(tuple(Tenant(name, **known.get(name, {})) for name in each.tolist()), of[order])
 
 
 def _floats(table: pa.Table, name: str) -> FloatColumn:
