@@ -120,7 +120,7 @@ class Recorder:
             self._gaps.resume(seq)
             self._occupied[seq.id][3] = now_ns
         else:
-            self._count_hits(seq)
+            self._count_hits(seq, now_ns)
 
     def preempted(self, seq: Sequence, now_ns: int) -> None:
         """The sequence lost its slot and cache and waits again."""
@@ -288,7 +288,7 @@ class Recorder:
         requests.num_recomputed_tokens[i] = seq.num_recomputed_tokens
         requests.num_prefix_hit_tokens[i] = seq.num_prefix_hit_tokens
 
-    def _count_hits(self, seq: Sequence) -> None:
+    def _count_hits(self, seq: Sequence, now_ns: int) -> None:
         """What it was admitted with was found in the cache. As in vLLM's metric, the rate leaves sequences out
         that come back from a preemption: they find what they left themselves."""
         records, found = self.records, seq.num_computed_tokens
@@ -296,6 +296,8 @@ class Recorder:
         if seq.num_preemptions == 0:
             records.num_looked_up_tokens += seq.num_known_tokens
             records.num_found_tokens += found
+            if seq.look_up is not None:
+                records.look_ups.rows.append((now_ns, seq.id, *seq.look_up))
 
     def _count_present(self, now_ns: int, change: int) -> None:
         """∫ (waiting + running) dt, in integers (INV-8)."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from simserve.request import IntColumn, RequestTable
+from simserve.request import IntColumn, LookUp, RequestTable
 
 NEVER = -1
 # RequestRecords.status, indexes of RequestRecords.STATUSES
@@ -250,6 +250,20 @@ class OccupancyRecords:
         return Columns(self.rows, self.COLUMNS)
 
 
+class LookUpRecords:
+    """What was looked for in a prefix cache: one row per first admission of an attempt, in order of time. Tokens as in
+    ``request.LookUp``."""
+
+    COLUMNS = ("time_ns", "request_id", *LookUp._fields)
+
+    def __init__(self) -> None:
+        self.rows = RowBuffer(len(self.COLUMNS))
+
+    def columns(self) -> Columns:
+        """The rows as int64 columns by name."""
+        return Columns(self.rows, self.COLUMNS)
+
+
 @dataclass
 class Records:
     """Everything one variant's run recorded."""
@@ -257,6 +271,7 @@ class Records:
     requests: RequestRecords
     spans: SpanRecords = field(default_factory=SpanRecords)
     occupancy: OccupancyRecords = field(default_factory=OccupancyRecords)
+    look_ups: LookUpRecords = field(default_factory=LookUpRecords)  # none without prefix caching
     itl_counts: IntColumn = field(default_factory=lambda: np.zeros(_NUM_ITL_BINS, np.int64))
     itl_max_s: float = 0.0
     itl_sum_ns: int = 0

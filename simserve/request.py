@@ -134,6 +134,18 @@ class Sequence:
     joined_clock: int = -1  # of the cohort, -1 outside it
     admission: int = -1  # counts admissions of the engine: the last admitted is preempted first
 
+class LookUp(NamedTuple):
+    """What a sequence looked for in a prefix cache when it was first admitted, in tokens: all that it knew; of these,
+    what was found; what had been there and was evicted, from where it found no more; and what an infinite cache in
+    which everything asked for before is there at once would have found (found and evicted among it). Whole blocks from
+    the start, never the last token."""
+
+    num_tokens: int
+    num_found_tokens: int
+    num_evicted_tokens: int
+    num_bound_tokens: int
+
+
     def __post_init__(self) -> None:
         if self.arrival_ns < 0:
             self.arrival_ns = self.request.arrival_ns
@@ -154,6 +166,7 @@ class Sequence:
 class Chunk(NamedTuple):
     """One prefill as the model sees it: ``num_new_tokens`` rows that attend to ``num_context_tokens`` cached ones."""
 
+    look_up: LookUp | None = None  # of the first admission, where blocks are found again
     num_new_tokens: int
     num_context_tokens: int
 

@@ -37,6 +37,7 @@ class Reference:
         self.paged = BlockList(settings)
         self.row = NoRow() if settings.allocator == "none" else CellRow(settings.num_blocks * settings.block_size)
         self.swapped_bytes = 0
+        self.first_lookups: list[tuple[int, ...]] = []  # time, request, and what ``BlockList.look_up`` says
         self.now = 0
 
     # The loop ---------------------------------------------------------------------------------------------------
@@ -238,6 +239,8 @@ class Reference:
         self.running.append(seq)
         if seq.first_scheduled_ns == NEVER:
             seq.first_scheduled_ns = self.now
+        if self.s.prefix_caching and seq.num_preemptions == 0:
+            self.first_lookups.append((self.now, seq.id, *self.paged.look_up(seq)))
         hit = self.paged.adopt_hits(seq) if self.s.allocator == "paged" else 0
         if not seq.swapped_blocks:
             seq.lookups.append((seq.known, hit))

@@ -13,6 +13,7 @@ the front of the queue (``free_blocks``): ``nameless_first``.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -55,6 +56,8 @@ class BlockList:
         self.tables: dict[int, list[Block]] = {}
         self.num_named: dict[int, int] = {}  # blocks of each table, from its start, whose identity has been settled
         self.num_evictions = 0
+        self.ever: set[Identity] = set()  # what any block has held
+        self.asked: set[Identity] = set()  # what any request that was looked up begins with, as far as the trace tells
         self.taken: list[int] = []  # numbers of the blocks that were taken for something new, emptied by who reads them
 
     # What there is ----------------------------------------------------------------------------------------------
@@ -112,6 +115,21 @@ class BlockList:
             run.append(block)
         return run
 
+    def look_up(self, seq: Seq) -> tuple[int, int, int, int]:
+        """Tokens known, found, evicted since, and found or asked for by others before, whether there by now or not."""
+        size = self.block_size
+        names = [identity_of(seq.request, index, size) for index in range((seq.known - 1) // size)]
+        ever = sum(1 for _ in itertools.takewhile(lambda name: name in self.ever, names))
+        either = self.ever | self.asked
+        bound = sum(1 for _ in itertools.takewhile(lambda name: name in either, names))
+        for index in itertools.count():
+            name = identity_of(seq.request, index, size)
+            if "of request" in name:
+                break
+            self.asked.add(name)
+        found = len(self.hits(seq))
+        return seq.known, found * size, (ever - found) * size, bound * size
+
     def find(self, identity: Identity) -> Block | None:
         return next((block for block in self.found if block.identity == identity), None)
 
@@ -158,6 +176,7 @@ class BlockList:
         assert block.identity is None
         block.identity = identity
         self.found.append(block)
+        self.ever.add(identity)
 
     def shrink(self, seq: Seq, num_tokens: int) -> None:
         """A sequence keeps what so many tokens fill; of the rest nothing is to be found again."""

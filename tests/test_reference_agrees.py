@@ -126,6 +126,8 @@ def assert_hits_agree(records: Records, reference: Reference) -> None:
     assert records.num_found_tokens == sum(hit for _, hit in firsts)
     assert records.num_prefix_hit_tokens == sum(seq.num_prefix_hit_tokens for seq in reference.seqs)
     assert records.num_prefix_evictions == reference.paged.num_evictions
+    columns = records.look_ups.columns().values()
+    assert list(zip(*(column.tolist() for column in columns), strict=True)) == reference.first_lookups
 
 
 def assert_spans_agree(records: Records, reference: Reference) -> None:

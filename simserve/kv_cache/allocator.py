@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from simserve.request import Request, Sequence
+from simserve.request import LookUp, Request, Sequence
 
 
 class Waste(NamedTuple):
@@ -41,6 +41,9 @@ class Allocator(Protocol):
 
     def num_cached_tokens(self, seq: Sequence) -> int:
         """What a waiting sequence would find of its known tokens: whole blocks from the start, never the last token."""
+
+    def look_up(self, seq: Sequence) -> LookUp | None:
+        """What the first admission of a waiting sequence finds, just before it happens; None if nothing ever is."""
 
     def allocate(self, seq: Sequence, num_tokens: int) -> None:
         """Give the sequence room for ``num_tokens`` in all (the caller has checked that it fits).

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from typing import Literal
 
 from simserve.kv_cache.allocator import Waste
-from simserve.request import Request, Sequence
+from simserve.request import LookUp, Request, Sequence
 
 Reserve = Literal["max_model_len", "max_tokens", "oracle"]
 
@@ -74,6 +74,10 @@ class ContiguousAllocator:
     def num_cached_tokens(self, seq: Sequence) -> int:
         """Nothing is found: a range that is given back is empty."""
         return 0
+
+    def look_up(self, seq: Sequence) -> LookUp | None:
+        """There is nothing to look for."""
+        return None
 
     def blocks_to_reach(self, seq: Sequence, num_tokens: int) -> int:
         """Nothing once admitted: the range was reserved for the whole life."""

@@ -61,7 +61,7 @@ class Identities:
     def __init__(self) -> None:
         self._of_block = np.full(64, NAMELESS, np.int64)
         self._shares: npt.NDArray[np.bool_] = np.zeros(64, np.bool_)  # of each block: others have its identity too
-        self._by_content = np.zeros(64, np.int64)
+        self._by_content = np.full(64, NAMELESS, np.int64)  # a block that has, or had, each identity
         self._own: dict[int, IntColumn] = {}  # request id -> block at each place of it
         self._num_own = 0
         self._sweep_at = _SWEEP_FROM
@@ -75,7 +75,12 @@ class Identities:
         if names is not None and len(names.of_content):
             highest = int(names.of_content.max())
             if highest >= len(self._by_content):
-                self._by_content = grown(self._by_content, highest + 1, 0)
+                self._by_content = grown(self._by_content, highest + 1, NAMELESS)
+
+    @property
+    def ever_found(self) -> IntColumn:
+        """By identity of content, ``NAMELESS`` where no block has ever had it."""
+        return self._by_content
 
     def find(self, names: Names, stop: int) -> IntColumn:
         """The blocks that hold the request's first ones, up to the first that is nowhere; at most ``stop``."""

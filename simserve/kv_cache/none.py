@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simserve.kv_cache.allocator import Waste
-from simserve.request import Request, Sequence
+from simserve.request import LookUp, Request, Sequence
 
 
 class NoCache:
@@ -39,6 +39,10 @@ class NoCache:
     def num_cached_tokens(self, seq: Sequence) -> int:
         """Nothing is ever found."""
         return 0
+
+    def look_up(self, seq: Sequence) -> LookUp | None:
+        """There is nothing to look for."""
+        return None
 
     def allocate(self, seq: Sequence, num_tokens: int) -> None:
         """Nothing is held."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, MutableSequence
 from dataclasses import dataclass
 
 from simserve.kv_cache.allocator import Waste
-from simserve.request import Request, Sequence
+from simserve.request import LookUp, Request, Sequence
 
 
 @dataclass(frozen=True)
@@ -101,6 +101,10 @@ class PagedAllocator:
     def num_cached_tokens(self, seq: Sequence) -> int:
         """Nothing is found: a block that is given back is empty."""
         return 0
+
+    def look_up(self, seq: Sequence) -> LookUp | None:
+        """There is nothing to look for."""
+        return None
 
     def blocks_to_reach(self, seq: Sequence, num_tokens: int) -> int:
         """Blocks that the sequence lacks for ``num_tokens``."""

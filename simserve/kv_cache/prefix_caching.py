@@ -8,9 +8,10 @@ from collections.abc import Iterable, MutableSequence
 import numpy as np
 
 from simserve.kv_cache.free_queue import FreeQueue, grown
+from simserve.kv_cache.history import History
 from simserve.kv_cache.identities import Identities, Names, names_of
 from simserve.kv_cache.paged import PagedAllocator
-from simserve.request import IntColumn, Request, Sequence
+from simserve.request import IntColumn, LookUp, Request, Sequence
 
 _FEW = 8  # blocks that are cheaper to take one by one
 
@@ -44,6 +45,7 @@ class PrefixCachingAllocator(PagedAllocator):
         self._nameless_first = nameless_first
         self._queue = FreeQueue(null_blocks, num_blocks)
         self._identities = Identities()
+        self._history = History(self._identities)
         self._references = np.zeros(64, np.int64)  # of each block: tables that hold it
         self._names: dict[int, Names] = {}  # of those who hold blocks
         self._num_named: dict[int, int] = {}  # blocks of a table, from its start, that are identified
@@ -76,6 +78,13 @@ class PrefixCachingAllocator(PagedAllocator):
 
     def can_admit(self, seq: Sequence, spare_blocks: int = 0) -> bool:
         """Whether all known tokens fit and the watermark stays free. A hit that somebody holds takes nothing; one that
+    def look_up(self, seq: Sequence) -> LookUp:
+        """What a waiting sequence finds of its known tokens, and what it would if nothing was ever evicted."""
+        size, num_found = self.block_size, len(self._find(seq))
+        stop = (seq.num_known_tokens - 1) // size
+        num_ever, num_bound = self._history.look_up(self._seeker_names, num_found, stop)
+        return LookUp(seq.num_known_tokens, size * num_found, size * (num_ever - num_found), size * num_bound)
+
         is free takes as much as a new block."""
         hits = self._find(seq)
         num_held = int(np.count_nonzero(self._references[hits])) if len(hits) else 0
@@ -89,6 +98,7 @@ class PrefixCachingAllocator(PagedAllocator):
     def allocate(self, seq: Sequence, num_tokens: int) -> None:
         """Extend the sequence's table to cover ``num_tokens``; a new one begins with what was found."""
         table = self._tables.get(seq.id)
+            self._history.enter(names, end)
         if table is None:
             table = self._tables[seq.id] = array("q")
             self._adopt(seq, table)
@@ -122,6 +132,7 @@ class PrefixCachingAllocator(PagedAllocator):
         self._clock += num_steps
 
     def free(self, seq: Sequence) -> None:
+            self._history.enter(names, end)
         """Drop the sequence's references; blocks that nobody else holds are free, and found by what they hold."""
         if seq.id in self._phase_of:
             self.stop_growth(seq)

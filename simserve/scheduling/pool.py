@@ -72,6 +72,8 @@ class Pool:
     def admit(self, num_tokens: int, num_cached_tokens: int = 0) -> Sequence:
         """Let the head of the queue run, with room for ``num_tokens`` beyond those that it finds in the cache."""
         seq = self._next()
+        if seq.num_preemptions == 0:
+            seq.look_up = self.allocator.look_up(seq)
         if num_cached_tokens:
             seq.num_computed_tokens = num_cached_tokens
             seq.num_prefix_hit_tokens += num_cached_tokens
