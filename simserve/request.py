@@ -113,6 +113,18 @@ class RequestTable:
         )
 
 
+class LookUp(NamedTuple):
+    """What a sequence looked for in a prefix cache when it was first admitted, in tokens: all that it knew; of these,
+    what was found; what had been there and was evicted, from where it found no more; and what an infinite cache in
+    which everything asked for before is there at once would have found (found and evicted among it). Whole blocks from
+    the start, never the last token."""
+
+    num_tokens: int
+    num_found_tokens: int
+    num_evicted_tokens: int
+    num_bound_tokens: int
+
+
 @dataclass(slots=True, eq=False)
 class Sequence:
     """The progress of one admitted request.
@@ -133,18 +145,7 @@ class Sequence:
     arrival_ns: int = -1  # of this attempt; by default the request's own
     joined_clock: int = -1  # of the cohort, -1 outside it
     admission: int = -1  # counts admissions of the engine: the last admitted is preempted first
-
-class LookUp(NamedTuple):
-    """What a sequence looked for in a prefix cache when it was first admitted, in tokens: all that it knew; of these,
-    what was found; what had been there and was evicted, from where it found no more; and what an infinite cache in
-    which everything asked for before is there at once would have found (found and evicted among it). Whole blocks from
-    the start, never the last token."""
-
-    num_tokens: int
-    num_found_tokens: int
-    num_evicted_tokens: int
-    num_bound_tokens: int
-
+    look_up: LookUp | None = None  # of the first admission, where blocks are found again
 
     def __post_init__(self) -> None:
         if self.arrival_ns < 0:
@@ -166,7 +167,6 @@ class LookUp(NamedTuple):
 class Chunk(NamedTuple):
     """One prefill as the model sees it: ``num_new_tokens`` rows that attend to ``num_context_tokens`` cached ones."""
 
-    look_up: LookUp | None = None  # of the first admission, where blocks are found again
     num_new_tokens: int
     num_context_tokens: int
 

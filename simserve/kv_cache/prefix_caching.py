@@ -78,13 +78,6 @@ class PrefixCachingAllocator(PagedAllocator):
 
     def can_admit(self, seq: Sequence, spare_blocks: int = 0) -> bool:
         """Whether all known tokens fit and the watermark stays free. A hit that somebody holds takes nothing; one that
-    def look_up(self, seq: Sequence) -> LookUp:
-        """What a waiting sequence finds of its known tokens, and what it would if nothing was ever evicted."""
-        size, num_found = self.block_size, len(self._find(seq))
-        stop = (seq.num_known_tokens - 1) // size
-        num_ever, num_bound = self._history.look_up(self._seeker_names, num_found, stop)
-        return LookUp(seq.num_known_tokens, size * num_found, size * (num_ever - num_found), size * num_bound)
-
         is free takes as much as a new block."""
         hits = self._find(seq)
         num_held = int(np.count_nonzero(self._references[hits])) if len(hits) else 0
@@ -95,10 +88,16 @@ class PrefixCachingAllocator(PagedAllocator):
         """What a waiting sequence would find of its known tokens: whole blocks from the start, never the last token."""
         return self.block_size * len(self._find(seq))
 
+    def look_up(self, seq: Sequence) -> LookUp:
+        """What a waiting sequence finds of its known tokens, and what it would if nothing was ever evicted."""
+        size, num_found = self.block_size, len(self._find(seq))
+        stop = (seq.num_known_tokens - 1) // size
+        num_ever, num_bound = self._history.look_up(self._seeker_names, num_found, stop)
+        return LookUp(seq.num_known_tokens, size * num_found, size * (num_ever - num_found), size * num_bound)
+
     def allocate(self, seq: Sequence, num_tokens: int) -> None:
         """Extend the sequence's table to cover ``num_tokens``; a new one begins with what was found."""
         table = self._tables.get(seq.id)
-            self._history.enter(names, end)
         if table is None:
             table = self._tables[seq.id] = array("q")
             self._adopt(seq, table)
@@ -109,6 +108,7 @@ class PrefixCachingAllocator(PagedAllocator):
         end = min(num_tokens // self.block_size, len(names.of_content))
         if end > begin:
             self._identities.enter(names, begin, np.array(table[begin:end]))
+            self._history.enter(names, end)
             self._num_named[seq.id] = end
             self._hits = None
 
@@ -132,7 +132,6 @@ class PrefixCachingAllocator(PagedAllocator):
         self._clock += num_steps
 
     def free(self, seq: Sequence) -> None:
-            self._history.enter(names, end)
         """Drop the sequence's references; blocks that nobody else holds are free, and found by what they hold."""
         if seq.id in self._phase_of:
             self.stop_growth(seq)
@@ -143,6 +142,7 @@ class PrefixCachingAllocator(PagedAllocator):
         end = seq.num_computed_tokens // self.block_size
         if end > begin:
             self._identities.enter(names, begin, blocks[begin:end])
+            self._history.enter(names, end)
         self._release(blocks[::-1])
 
     def fork(self, parent: Sequence, child: Sequence) -> None:
