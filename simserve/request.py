@@ -36,15 +36,36 @@ class Chain(NamedTuple):
 
 @dataclass(frozen=True)
 class Content:
-    """The chains of a workload in columns: request i has ``ids[offsets[i]:offsets[i + 1]]``."""
+    """The chains of a workload in columns: request i has ``ids[offsets[i]:offsets[i + 1]]``, and the last of them is
+    ``short_by[i]`` tokens short (null: none is)."""
 
     ids: IntColumn
     offsets: IntColumn
     block_tokens: int
+    short_by: IntColumn | None = None
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
 
     def __getitem__(self, i: int) -> Chain:
         begin, end = int(self.offsets[i]), int(self.offsets[i + 1])
-        return Chain(self.ids.data[begin:end], self.block_tokens)
+        return Chain(self.ids.data[begin:end], self.block_tokens, 0 if self.short_by is None else int(self.short_by[i]))
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """Chains that are ranges of tokens, in columns: request i is known for ``num_tokens[i]`` tokens, numbered from
+    ``first[i]`` on. What begins alike begins at the same number, and what does not has no number in common."""
+
+    first: IntColumn
+    num_tokens: IntColumn
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    def __getitem__(self, i: int) -> Chain:
+        first = int(self.first[i])
+        return Chain(range(first, first + int(self.num_tokens[i])), 1)
 
 
 class Tenant(NamedTuple):
@@ -95,7 +116,7 @@ class RequestTable:
     num_output_tokens: IntColumn
     max_output_tokens: IntColumn
     priority: IntColumn
-    content: Content | None = None
+    content: Content | Ranges | None = None
     tenants: Tenants | None = None
 
     def __len__(self) -> int:

@@ -9,28 +9,31 @@ import numpy as np
 from hypothesis import strategies as st
 
 from simserve.request import Content, RequestTable
+from simserve.workload.content import ranges_of
 
 
-def content_of(prompts: Sequence[Sequence[object]], block_tokens: int) -> Content:
-    """Chains of prompts, each given as what its content blocks hold: a number for every path from a beginning."""
+def content_of(prompts: Sequence[Sequence[object]], block_tokens: int, lengths: Sequence[int] | None = None) -> Content:
+    """Chains of prompts, each given as what its content blocks hold: a number for every path from a beginning. With
+    ``lengths`` a last block that they end in is short, and another one than any that is not as short."""
     numbers: dict[tuple[object, ...], int] = {}
-    ids = [[numbers.setdefault(tuple(p[: k + 1]), len(numbers)) for k in range(len(p))] for p in prompts]
+    held = [len(p) * block_tokens for p in prompts]
+    short_by = [max(0, a - b) for a, b in zip(held, held if lengths is None else lengths, strict=True)]
+    ids = []
+    for p, short in zip(prompts, short_by, strict=True):
+        paths = [tuple(p[: k + 1]) for k in range(len(p))]
+        paths[len(p) - (short > 0) :] = [(*p, "short by", short)] * (short > 0)
+        ids.append([numbers.setdefault(path, len(numbers)) for path in paths])
     offsets = np.cumsum([0, *(len(chain) for chain in ids)])
-    return Content(np.array([node for chain in ids for node in chain], np.int64), offsets, block_tokens)
-
-
-def fitting_block_sizes(block_tokens: int) -> list[int]:
-    """Sizes of cache blocks that content blocks of this size divide or are divided by."""
-    return [size for size in (1, 2, 3, 4, 6, 8, 16) if size % block_tokens == 0 or block_tokens % size == 0]
+    flat = np.array([node for chain in ids for node in chain], np.int64)
+    return Content(flat, offsets, block_tokens, np.array(short_by, np.int64) if any(short_by) else None)
 
 
 @st.composite
-def contents(draw: st.DrawFn, table: RequestTable, block_size: int | None = None) -> RequestTable:
+def contents(draw: st.DrawFn, table: RequestTable) -> RequestTable:
     """The same requests with prompts that are fresh, the same as an earlier one, or part of an earlier one and more;
-    they end at, or somewhere after, the end of a content block, and now and then the trace tells of less than that.
-    ``block_size`` is the cache's, where that is known."""
-    sizes = [n for n in (1, 2, 3, 4, 8) if block_size is None or block_size in fitting_block_sizes(n)]
-    block_tokens = draw(st.sampled_from(sizes))
+    they end at, before, or somewhere after the end of the last content block, and now and then the trace tells of less
+    than that."""
+    block_tokens = draw(st.sampled_from([1, 2, 3, 4, 8]))
     most = int(table.num_prompt_tokens.max())
     some = st.lists(st.integers(0, 1), min_size=1, max_size=max(1, most // block_tokens))
     prompts: list[list[int]] = []
@@ -45,8 +48,19 @@ def contents(draw: st.DrawFn, table: RequestTable, block_size: int | None = None
             if kind == "longer":
                 prompt = prompt[: draw(st.integers(0, len(prompt)))] + draw(some)
         prompts.append(prompt[: max(1, most // block_tokens)])
-        rest = st.sampled_from([0, 0, draw(st.integers(0, block_tokens - 1))])
+        rest = st.sampled_from([0, 0, draw(st.integers(-block_tokens + 1, block_tokens - 1))])
         lengths.append(lengths[before] if kind == "again" else len(prompts[i]) * block_tokens + draw(rest))
     if draw(st.integers(0, 4)) == 0:
         prompts = [prompt[: draw(st.integers(0, len(prompt)))] for prompt in prompts]
-    return replace(table, num_prompt_tokens=np.array(lengths, np.int64), content=content_of(prompts, block_tokens))
+    content = content_of(prompts, block_tokens, lengths)
+    return replace(table, num_prompt_tokens=np.array(lengths, np.int64), content=content)
+
+
+@st.composite
+def ranges(draw: st.DrawFn, table: RequestTable) -> RequestTable:
+    """The same requests in up to three groups, whose prompts begin alike as far as each is known."""
+    group, known = [], []
+    for num_tokens in table.num_prompt_tokens.tolist():
+        group.append(draw(st.integers(0, 2)))
+        known.append(draw(st.one_of(st.just(num_tokens), st.integers(0, num_tokens))))
+    return replace(table, content=ranges_of(np.array(group), np.array(known)))

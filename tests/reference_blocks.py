@@ -39,7 +39,7 @@ def identity_of(request: Request, index: int, block_size: int) -> Identity:
     end, content = (index + 1) * block_size, getattr(request, "content", None)
     if content is not None:
         num_known = math.ceil(end / content.block_tokens)
-        if num_known <= len(content.ids):
+        if end <= len(content.ids) * content.block_tokens - content.short_by:
             return (end, *content.ids[:num_known])
     return (end, "of request", request.id)
 

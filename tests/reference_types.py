@@ -71,9 +71,6 @@ class Settings:
         most = r.num_prompt_tokens
         if r.num_total_tokens > self.max_model_len:
             return "max_model_len"
-        content_size = r.content.block_tokens if self.prefix_caching and r.content is not None else self.block_size
-        if self.block_size % content_size and content_size % self.block_size:
-            return "content"
         if self.allocator == "none":  # all but the last token are computed in the last step, if it comes to that
             most = self.declared(r) - 1
         elif self.allocator == "contiguous":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -186,10 +185,10 @@ def test_what_it_does_not_go_with_is_refused_in_a_sentence(keys, words):
     assert "\n" not in str(error.value)
 
 
-def test_blocks_that_do_not_fit_the_traces_are_refused():
-    """Content blocks of 6 tokens: of blocks of four none but every third ends where a content block does or inside."""
-    table = replace(table_of([0], [12], [1]), content=content_of(["AB"], 6))
-    records = run_engine(table, ROOMY, TEN_MS)
-    assert "divides the trace's content blocks of 6 tokens" in records.requests.reject_reason[0]
-    assert (run_engine(table, replace(ROOMY, block_size=3), TEN_MS).requests.status == FINISHED).all()
-    assert np.all(run_engine(table, replace(ROOMY, prefix_caching=False), TEN_MS).requests.status == FINISHED)
+@pytest.mark.parametrize(("block_size", "hits"), [(1, 12), (3, 12), (4, 12), (5, 10), (6, 12), (7, 7), (8, 8), (13, 0)])
+def test_blocks_of_any_size_are_found_as_far_as_the_trace_tells(block_size, hits):
+    """Two prompts with two content blocks of 6 tokens and 9 tokens of their own: as many whole blocks of the cache as
+    lie in the 12."""
+    table = replace(table_of([0, 0], [21, 21], [1, 1]), content=content_of(["AB", "AB"], 6))
+    records = run_engine(table, replace(ROOMY, block_size=block_size), TEN_MS)
+    assert records.requests.num_prefix_hit_tokens.tolist() == [0, hits]

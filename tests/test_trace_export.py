@@ -107,12 +107,14 @@ def test_every_field_of_a_trace_is_written_or_says_how_it_was_read() -> None:
         "has_times",
         "format_name",
         "num_rows",
+        "row",
     }
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_shared_prompts_are_shared_in_our_format_too(tmp_path: Path, form: str) -> None:
-    """Mooncake's blocks of 512 tokens: requests 2 and 3 begin alike, and hash 3 of another parent is another block."""
+    """Mooncake's blocks of 512 tokens: requests 2 and 3 begin alike, and hash 3 of another parent is another block.
+    Short last blocks go along."""
     source, out = tmp_path / "theirs.jsonl", tmp_path / f"ours{form}"
     source.write_text("".join(json.dumps(row) + "\n" for row in MOONCAKE))
     done = _typed("convert", source, out)
@@ -120,7 +122,8 @@ def test_shared_prompts_are_shared_in_our_format_too(tmp_path: Path, form: str) 
     trace = read_trace(out)
     assert trace.arrival_ns.tolist() == [0, 500_000_000, 500_000_000, 1_003_000_000]
     assert trace.content is not None and trace.content.block_tokens == 512
-    assert [list(trace.content[i].ids) for i in range(4)] == [[], [0, 1], [0, 1], [2]]
+    assert [list(trace.content[i].ids) for i in range(4)] == [[0], [1, 2, 3], [1, 2], [4, 5]]
+    assert [trace.content[i].num_tokens for i in range(4)] == [100, 1100, 1024, 600]
     assert _columns(trace) == _columns(read_trace(source))
 
 

@@ -54,9 +54,9 @@ def check(folder: Path, content: bytes, **options: Any) -> None:
     assert table.num_output_tokens.min() >= 1
     assert (table.max_output_tokens >= table.num_output_tokens).all()
     if table.content is not None:
-        num_blocks = table.content.offsets[1:] - table.content.offsets[:-1]
-        assert len(num_blocks) == len(table)
-        assert (num_blocks * table.content.block_tokens <= table.num_prompt_tokens).all()
+        assert len(table.content) == len(table)
+        known = [table.content[i].num_tokens for i in range(len(table))]
+        assert (known <= table.num_prompt_tokens).all()
         assert table.content.ids.min(initial=0) >= 0
 
 

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from simserve.errors import TraceError
+from simserve.kv_cache.identities import names_of
 from simserve.scenario import TraceWorkload
 from simserve.workload import Trace, build_workload, read_trace
 
@@ -23,8 +24,12 @@ def read(folder: Path, *rows: dict[str, Any], format_name: str = "auto") -> Trac
 
 
 def chains(trace: Trace) -> list[list[int]]:
+    """The whole blocks of each prompt, numbered by first appearance."""
     assert trace.content is not None
-    return [list(trace.content[i].ids) for i in range(len(trace))]
+    known = [trace.content[i] for i in range(len(trace))]
+    whole = [list(chain.ids)[: chain.num_tokens // chain.block_tokens] for chain in known]
+    numbers = {node: k for k, node in enumerate(dict.fromkeys(node for each in whole for node in each))}
+    return [[numbers[node] for node in each] for each in whole]
 
 
 @pytest.mark.parametrize(
@@ -39,7 +44,8 @@ def test_the_public_files_have_their_known_figures(
 ) -> None:
     """Rows and infinite-cache block hit rates as they are known for these files, sums counted apart by a loop over the
     JSON. The rate is (blocks listed - distinct ids) / blocks listed: the partial last block of each prompt is one of
-    them, though no cache can serve it. Whole blocks alone give 0.382 and 0.659."""
+    them, though only caches of smaller blocks can serve it, and only to a prompt that is the same to its end. Whole
+    blocks alone give 0.382 and 0.659."""
     path = DATA / f"{name}_trace.jsonl.gz"
     if not path.exists():
         pytest.skip(f"the public trace {path.name} is not beside this checkout")
@@ -54,19 +60,20 @@ def test_the_public_files_have_their_known_figures(
     assert int(trace.num_output_tokens.sum()) == output_tokens
     assert (trace.arrival_ns == [row["timestamp"] * 10**6 for row in rows]).all()
     assert trace.content is not None
-    assert np.diff(trace.content.offsets).tolist() == [row["input_length"] // 512 for row in rows]
-    seen: set[int] = set()
+    assert np.diff(trace.content.offsets).tolist() == [-(-row["input_length"] // 512) for row in rows]
+    seen: set[tuple[int, int]] = set()  # (id, tokens of its block)
     cached = 0
     for row in rows:
-        full = row["hash_ids"][: row["input_length"] // 512]
-        cached += min(512 * sum(block in seen for block in full), row["input_length"] - 1)
-        seen.update(full)
+        blocks = [(block, min(512, row["input_length"] - 512 * k)) for k, block in enumerate(row["hash_ids"])]
+        cached += min(sum(block[1] for block in blocks if block in seen), row["input_length"] - 1)
+        seen.update(blocks)
     said = f"{100 * cached / prompt_tokens:.1f} % of the prompt tokens would be hits of an infinite prefix cache"
     assert build_workload(TraceWorkload(trace=path.name), 0, DATA).notes[-1] == f"{path.name}: {said}"
 
 
 def test_milliseconds_from_the_earliest_and_whole_blocks(tmp_path: Path) -> None:
-    """Times in ms, fractions and files that do not start at 0 included; the partial last block is no content."""
+    """Times in ms, fractions and files that do not start at 0 included; a partial last block is content of the tokens
+    that it has."""
     other = {"timestamp": 1712.5, "input_length": 1024, "output_length": 6, "hash_ids": [7, 10]}
     trace = read(tmp_path, ROW | {"timestamp": 1700}, other)
     assert trace.arrival_ns.tolist() == [0, 12_500_000]
@@ -74,7 +81,37 @@ def test_milliseconds_from_the_earliest_and_whole_blocks(tmp_path: Path) -> None
     assert trace.num_output_tokens.tolist() == [5, 6]
     assert chains(trace) == [[0, 1], [0, 2]]
     assert trace.content is not None
+    assert [trace.content[i].num_tokens for i in range(2)] == [1100, 1024]
     assert trace.content.block_tokens == 512
+
+
+@pytest.mark.parametrize(
+    ("lengths", "ids", "block_size", "num_alike"),
+    [
+        ((1100, 1100), ([7, 8, 9], [7, 8, 9]), 16, 68),  # 64 in the whole blocks, and 4 of the 4.75 in the short one
+        ((1100, 1100), ([7, 8, 9], [7, 8, 9]), 512, 2),  # a cache of the trace's own blocks gains nothing by it
+        ((1100, 1100), ([7, 8, 9], [7, 8, 9]), 1, 1100),
+        ((1100, 1100), ([7, 8, 9], [7, 8, 1]), 16, 64),
+        ((1100, 1101), ([7, 8, 9], [7, 8, 9]), 16, 64),  # one of them has a token more: the hash tells nothing
+        ((1100, 1100), ([7, 8, 9], [6, 8, 9]), 16, 0),
+        ((1100, 1536), ([7, 8, 9], [7, 8, 9]), 16, 64),
+        ((1100, 2000), ([7, 8, 9], [7, 8, 9, 4]), 16, 64),
+        ((100, 100), ([7], [7]), 16, 6),
+        ((1100, 1100), ([7, 8, 9], [7, 8, 9]), 24, 45),  # any block size: 45 · 24 = 1,080 of 1,100 tokens
+        ((1100, 1100), ([7, 8, 9], [7, 8, 1]), 24, 42),  # 42 · 24 = 1,008 of 1,024
+        ((1100, 1100), ([7, 8, 9], [7, 8, 9]), 1024, 1),
+    ],
+)
+def test_short_last_blocks_are_shared_by_prompts_that_are_the_same_to_their_end(
+    tmp_path: Path, lengths: tuple[int, int], ids: tuple[list[int], list[int]], block_size: int, num_alike: int
+) -> None:
+    """The last hash stands for fewer than 512 tokens: in two prompts of one length it says that these are equal."""
+    rows = [ROW | {"input_length": length, "hash_ids": each} for length, each in zip(lengths, ids, strict=True)]
+    content = read(tmp_path, *rows).content
+    assert content is not None
+    one, other = (names_of(i, content[i], block_size).of_content.tolist() for i in range(2))
+    assert one[:num_alike] == other[:num_alike]
+    assert not set(one[num_alike:]) & set(other[num_alike:])
 
 
 def test_milliseconds_since_1970_keep_their_nanoseconds(tmp_path: Path) -> None:

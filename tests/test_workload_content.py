@@ -1,5 +1,6 @@
 """What prompts share: interned lists against a dict of whole prefixes, and content that goes where its rows go."""
 
+import itertools
 import json
 import random
 from pathlib import Path
@@ -10,10 +11,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simserve.request import Content, RequestTable
+from simserve.kv_cache.identities import names_of
+from simserve.request import Content, Ranges, RequestTable
 from simserve.scenario import ResampleConfig, TraceWorkload
 from simserve.workload import build_workload
-from simserve.workload.content import Lists, full_blocks, interned, repeated_tokens, taken
+from simserve.workload.content import (
+    Lists,
+    blocks_of,
+    interned,
+    num_blocks,
+    ranges_of,
+    repeated_tokens,
+    set_apart,
+    taken,
+)
 
 LISTS = st.lists(st.lists(st.integers(0, 2), max_size=9), max_size=12)  # few values: many common beginnings
 
@@ -55,42 +66,130 @@ def test_the_share_seen_before_is_what_an_infinite_cache_finds(lists: list[list[
     assert np.isnan(share) if not looked_up else share == pytest.approx(hits / looked_up)
 
 
-@given(LISTS, st.data())
-def test_partial_last_blocks_are_no_content(lists: list[list[int]], data: st.DataObject) -> None:
-    """Blocks of 10 tokens; each prompt ends anywhere in its last listed block, or in the block after it."""
-    shorter = data.draw(st.lists(st.integers(-9, 9), min_size=len(lists), max_size=len(lists)))
-    prompts = [max(10 * len(values) + cut, 0) for values, cut in zip(lists, shorter, strict=True)]
-    content = full_blocks(interned(Lists(as_bytes(lists), 8)), np.array(prompts, np.int64), 10)
-    full = [values[: prompt // 10] for values, prompt in zip(lists, prompts, strict=True)]
-    assert chains(content) == by_dict(full)
-    assert content.ids.dtype == content.offsets.dtype == np.int64
-
-
-@given(LISTS.filter(len), st.data())
-def test_rows_may_be_taken_in_any_order_and_more_than_once(lists: list[list[int]], data: st.DataObject) -> None:
-    """Law: row i of the result is row rows[i] of what it was taken from."""
+def prompts_with_lists(
+    draw: st.DrawFn, lists: list[list[int]], block_tokens: int
+) -> tuple[list[list[int]], list[int], Content]:
+    """Each prompt ends anywhere in its last listed block, or in the block after it."""
+    cuts = st.integers(-block_tokens + 1, block_tokens - 1)
+    shorter = draw(st.lists(st.one_of(st.just(-1), st.just(0), cuts), min_size=len(lists), max_size=len(lists)))
+    prompts = [max(block_tokens * len(values) + cut, 1) for values, cut in zip(lists, shorter, strict=True)]
     nodes = interned(Lists(as_bytes(lists), 8))
-    content = Content(nodes.ids, nodes.offsets, 16)
-    rows = data.draw(st.lists(st.integers(0, len(lists) - 1), max_size=20))
-    assert chains(taken(content, np.array(rows, np.int64))) == [by_dict(lists)[i] for i in rows]
+    return lists, prompts, blocks_of(nodes, np.array(prompts, np.int64), block_tokens)
 
 
-@given(LISTS.filter(len), st.integers(0, 3))
-def test_the_infinite_cache_bound_counts_whole_blocks_and_never_the_last_token(
-    lists: list[list[int]], tail: int
+known_prompts = st.composite(prompts_with_lists)
+
+
+def common_tokens(a: tuple[list[int], int], b: tuple[list[int], int], block_tokens: int) -> int:
+    """By definition, from (ids, prompt tokens): tokens of the whole blocks whose ids are equal from the start; and of
+    the last, short one where that is equal too and ends both prompts at the same token."""
+    num_alike = 0
+    for x, y in zip(a[0], b[0], strict=False):
+        if x != y:
+            break
+        num_alike += 1
+    whole = min(num_alike, a[1] // block_tokens, b[1] // block_tokens)
+    ends_both = num_alike > whole and a[1] == b[1]
+    return min(a[1], num_alike * block_tokens) if ends_both else whole * block_tokens
+
+
+@given(LISTS.flatmap(lambda lists: known_prompts(lists, 10)), st.integers(1, 25))
+def test_short_last_blocks_are_common_where_both_prompts_end(
+    known: tuple[list[list[int]], list[int], Content], block_size: int
 ) -> None:
-    """Against a set of beginnings, block by block of 4 tokens: hits stop before the token that must be computed."""
-    nodes = interned(Lists(as_bytes(lists), 8))
-    prompts = np.array([max(4 * len(values) + tail, 1) for values in lists], np.int64)
+    """Law: two prompts' blocks, of whatever size a cache has, have one name as far as their tokens are known to be
+    equal, and no further. Content has ids from 0 by first appearance."""
+    lists, prompts, content = known
+    assert len(content) == len(lists)
+    assert content.ids.dtype == content.offsets.dtype == np.int64
+    assert list(dict.fromkeys(content.ids.tolist())) == list(range(len(set(content.ids.tolist()))))
+    names = [names_of(i, content[i], block_size).of_content.tolist() for i in range(len(content))]
+    for i, a in enumerate(zip(lists, prompts, strict=True)):
+        assert content[i].num_tokens == common_tokens(a, a, 10) <= a[1]
+        for j, b in enumerate(zip(lists, prompts, strict=True)):
+            together = zip(names[i], names[j], strict=False)
+            num_alike = next((k for k, (x, y) in enumerate(together) if x != y), min(len(names[i]), len(names[j])))
+            assert num_alike == common_tokens(a, b, 10) // block_size
+            assert not set(names[i][num_alike:]) & set(names[j][num_alike:])
+
+
+@given(LISTS.filter(len).flatmap(lambda lists: known_prompts(lists, 16)), st.data())
+def test_rows_may_be_taken_in_any_order_and_more_than_once(
+    known: tuple[list[list[int]], list[int], Content], data: st.DataObject
+) -> None:
+    """Law: row i of the result is row rows[i] of what it was taken from; of ranges too."""
+    lists, prompts, content = known
+    rows = np.array(data.draw(st.lists(st.integers(0, len(lists) - 1), max_size=20)), np.int64)
+    got = taken(content, rows)
+    assert [(list(c.ids), *c[1:]) for c in map(got.__getitem__, range(len(got)))] == [
+        (list(content[i].ids), *content[i][1:]) for i in rows.tolist()
+    ]
+    ranges = ranges_of(np.array([len(values) for values in lists]), np.array(prompts))
+    assert [taken(ranges, rows)[i] for i in range(len(rows))] == [ranges[i] for i in rows.tolist()]
+
+
+@given(LISTS.filter(len).flatmap(lambda lists: known_prompts(lists, 4)))
+def test_the_infinite_cache_bound_counts_what_is_known_and_never_the_last_token(
+    known: tuple[list[list[int]], list[int], Content],
+) -> None:
+    """Against every earlier prompt, one by one: hits stop before the token that must be computed."""
+    lists, prompts, content = known
     ones = np.ones(len(lists), np.int64)
-    table = RequestTable(0 * ones, prompts, ones, ones, 0 * ones, Content(nodes.ids, nodes.offsets, 4))
-    seen: set[tuple[int, ...]] = set()
+    table = RequestTable(0 * ones, np.array(prompts), ones, ones, 0 * ones, content)
+    expected, before = 0, []
+    for each in zip(lists, prompts, strict=True):
+        expected += min(max((common_tokens(each, other, 4) for other in before), default=0), each[1] - 1)
+        before.append(each)
+    assert repeated_tokens(table) == (expected, sum(prompts))
+
+
+ROWS = st.lists(st.tuples(st.integers(-3, 3), st.integers(0, 40), st.integers(1, 40)), min_size=1, max_size=12)
+
+
+@given(ROWS, st.integers(1, 9))
+def test_ranges_begin_alike_within_a_group_and_are_apart_otherwise(
+    rows: list[tuple[int, int, int]], block_size: int
+) -> None:
+    """Law: rows of (group, known tokens, prompt tokens) have the blocks in common that both are known for, if of one
+    group. The bound is the longest earlier one of the group; blocks of a range are counted as tokens."""
+    group, known, prompts = (np.array(column, np.int64) for column in zip(*rows, strict=True))
+    ranges, ones = ranges_of(group, known), np.ones(len(rows), np.int64)
+    names = [set(names_of(i, ranges[i], block_size).of_content.tolist()) for i in range(len(rows))]
     expected = 0
-    for values, prompt in zip(lists, prompts.tolist(), strict=True):
-        beginnings = [tuple(values[: i + 1]) for i in range(len(values))]
-        expected += min(4 * sum(each in seen for each in beginnings), prompt - 1)
-        seen.update(beginnings)
-    assert repeated_tokens(table) == (expected, int(prompts.sum()))
+    for i, (mine, num_tokens, num_prompt) in enumerate(rows):
+        common = [min(num_tokens, other) if mine == its else 0 for its, other, _ in rows]
+        assert [len(names[i] & each) for each in names] == [tokens // block_size for tokens in common]
+        expected += min(max(common[:i], default=0), num_prompt - 1)
+    assert repeated_tokens(RequestTable(0 * ones, prompts, ones, ones, 0 * ones, ranges)) == (expected, prompts.sum())
+    assert num_blocks(ranges) == (known.sum(), sum(known[group == each].max() for each in set(group.tolist())))
+
+
+@given(LISTS.filter(len).flatmap(lambda lists: known_prompts(lists, 4)), st.data())
+def test_copies_are_set_apart(known: tuple[list[list[int]], list[int], Content], data: st.DataObject) -> None:
+    """Rows of one copy have in common what they had, rows of two copies nothing; of blocks as of ranges."""
+    lists, prompts, content = known
+    copy = data.draw(st.lists(st.integers(0, 2), min_size=len(lists), max_size=len(lists)))
+    for before in (content, ranges_of(np.array([len(values) for values in lists]), np.array(prompts))):
+        after = set_apart(before, np.array(copy, np.int64))
+        old, new = map(blocks_of_two, (before, after))
+        for i, j in itertools.product(range(len(copy)), repeat=2):
+            assert len(new[i] & new[j]) == (len(old[i] & old[j]) if copy[i] == copy[j] else 0)
+
+
+def blocks_of_two(content: Content | Ranges) -> list[set[int]]:
+    return [set(names_of(0, content[i], 2).of_content.tolist()) for i in range(len(content))]
+
+
+@given(LISTS.flatmap(lambda lists: known_prompts(lists, 4)))
+def test_blocks_are_counted_whole(known: tuple[list[list[int]], list[int], Content]) -> None:
+    """A short last block is none of them."""
+    lists, prompts, content = known
+    whole = [each for values, n in zip(lists, prompts, strict=True) for each in beginnings(values[: n // 4])]
+    assert num_blocks(content) == (len(whole), len(set(whole)))
+
+
+def beginnings(values: list[int]) -> list[tuple[int, ...]]:
+    return [tuple(values[: k + 1]) for k in range(len(values))]
 
 
 def test_a_workload_without_content_repeats_nothing() -> None:
@@ -142,10 +241,11 @@ def test_rows_keep_their_content_whatever_the_workload_does(tmp_path: Path, opti
 
 
 def test_the_note_is_of_the_requests_that_are_replayed(tmp_path: Path) -> None:
-    """Equal prompts of 3 whole blocks and a rest: of 2 requests one finds 1,536 of its 1,600 tokens, of 4 three do."""
+    """Equal prompts of 3 whole blocks and a rest: of 2 requests one finds all but the last of its 1,600 tokens, of 4
+    three do."""
     row = {"timestamp": 0, "input_length": 1600, "output_length": 1, "hash_ids": [1, 2, 3, 4]}
     (tmp_path / "t.jsonl").write_text("\n".join([json.dumps(row)] * 4))
-    for limit, share in ((2, 1536 / 3200), (None, 3 * 1536 / 6400)):
+    for limit, share in ((2, 1599 / 3200), (None, 3 * 1599 / 6400)):
         notes = build_workload(TraceWorkload(trace="t.jsonl", limit=limit), 0, tmp_path).notes
         said = f"{100 * share:.1f} % of the prompt tokens would be hits of an infinite prefix cache"
         assert notes[-1] == f"t.jsonl: {said}"

@@ -11,7 +11,7 @@ from simserve.kv_cache.free_queue import FreeQueue, grown
 from simserve.kv_cache.history import History
 from simserve.kv_cache.identities import Identities, Names, names_of
 from simserve.kv_cache.paged import PagedAllocator
-from simserve.request import IntColumn, LookUp, Request, Sequence
+from simserve.request import IntColumn, LookUp, Sequence
 
 _FEW = 8  # blocks that are cheaper to take one by one
 
@@ -65,16 +65,6 @@ class PrefixCachingAllocator(PagedAllocator):
     def free_blocks(self) -> list[int]:
         """The blocks that nobody holds, in the order in which they will be taken."""
         return self._queue.blocks()
-
-    def refusal(self, request: Request) -> str | None:
-        """Why this request can never be held, even alone, or its content not be told block by block."""
-        chain = request.content
-        if chain is not None and chain.block_tokens % self.block_size and self.block_size % chain.block_tokens:
-            return (
-                f"prefix_caching needs a block_size that divides the trace's content blocks of {chain.block_tokens} "
-                f"tokens, or is a multiple of them (got {self.block_size})"
-            )
-        return super().refusal(request)
 
     def can_admit(self, seq: Sequence, spare_blocks: int = 0) -> bool:
         """Whether all known tokens fit and the watermark stays free. A hit that somebody holds takes nothing; one that

@@ -31,6 +31,7 @@ from simserve.replay.server import Server
 from simserve.replay.show import print_replay, progress_bar
 from simserve.replay.source import Source, SourceChoices, load_source
 from simserve.replay.summary import KIND, Measured, replay_document, warnings_of
+from simserve.request import Ranges
 from simserve.run_directory import staged_folder
 from simserve.summary import to_json
 
@@ -129,8 +130,8 @@ class _Session:
         self.notes = agreed.notes
         content = self._source.table.content
         if content is not None:
-            alike = f"prompts begin alike where the trace's do, by blocks of {content.block_tokens:,} tokens"
-            self.notes = (*self.notes, alike)
+            blocks = "" if isinstance(content, Ranges) else f", by blocks of {content.block_tokens:,} tokens"
+            self.notes = (*self.notes, f"prompts begin alike where the workload's do{blocks}")
         span_s = float(self._source.table.arrival_ns[-1]) / NS_PER_S
         what = f"{len(self._source.table):,} requests over {span_s:,.1f} s to {model_id} by {agreed.dialect.note}"
         self._messages.print(Text(what), soft_wrap=True)

@@ -76,10 +76,15 @@ class Dialect:
         return drawn if self.token_ids is not None else "".join(drawn)
 
     def _known(self, beginning: Beginning, units: int) -> list[npt.NDArray[Any]]:
-        """The units of the blocks that the trace names: the same name, in the same replay, is the same text."""
-        each = max(1, round(beginning.chain.block_tokens / self.tokens_per_unit))
-        names = beginning.chain.ids[: units // each]
-        return [self._random(each, np.random.default_rng([beginning.salt, name])) for name in names]
+        """The units of the blocks that the trace names: the same name, in the same replay, is the same text. A range
+        is one text by the name of its first token, and so long that its units are no more than its tokens."""
+        chain, salt = beginning
+        if isinstance(chain.ids, range):
+            num_units = min(units, int(chain.num_tokens / self.tokens_per_unit))
+            return [self._random(num_units, np.random.default_rng([salt, chain.ids.start]))]
+        each = max(1, round(chain.block_tokens / self.tokens_per_unit))
+        names = chain.ids[: units // each]
+        return [self._random(each, np.random.default_rng([salt, name])) for name in names]
 
     def _random(self, units: int, rng: np.random.Generator) -> npt.NDArray[Any]:
         return rng.choice(_LETTERS, units) if self.token_ids is None else rng.integers(*self.token_ids, units)

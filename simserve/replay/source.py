@@ -18,6 +18,7 @@ from simserve.request import RequestTable
 from simserve.scenario import SloConfig, TraceWorkload, load_scenario
 from simserve.scenario.messages import one_sentence, printable
 from simserve.workload import build_workload
+from simserve.workload.content import taken
 from simserve.workload.trace import MAX_SPAN_S
 
 SCENARIO_SUFFIXES = (".yaml", ".yml")
@@ -125,7 +126,7 @@ def _first(table: RequestTable, n: int) -> RequestTable:
     columns = {field.name: getattr(table, field.name) for field in fields(table)}
     cut: dict[str, Any] = {name: column[:n] for name, column in columns.items() if isinstance(column, np.ndarray)}
     if table.content is not None:
-        cut["content"] = replace(table.content, offsets=table.content.offsets[: n + 1])
+        cut["content"] = taken(table.content, np.arange(n))
     if table.tenants is not None:
         cut["tenants"] = replace(table.tenants, of=table.tenants.of[:n])
     return replace(table, **cut)

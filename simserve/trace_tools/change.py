@@ -12,13 +12,12 @@ from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from simserve.clients.plan import NOBODY
 from simserve.errors import TraceError
-from simserve.request import Content, IntColumn
+from simserve.request import IntColumn
 from simserve.scenario.fields import MAX_REQUESTS
-from simserve.workload.content import taken
+from simserve.workload.content import set_apart, taken
 from simserve.workload.sessions import NO_SESSION, OWN_TIME, before_in_session
 from simserve.workload.timestamps import NS_PER_S
 from simserve.workload.trace import Trace
@@ -107,11 +106,5 @@ def _laid_over(trace: Trace, copies: list[tuple[IntColumn, IntColumn]], same_pro
         apart = copy * (int(made.session.max()) + 1)
         made = replace(made, session=np.where(made.session == NO_SESSION, NO_SESSION, made.session + apart))
     if made.content is not None and not same_prompts:
-        made = replace(made, content=_apart(made.content, copy))
+        made = replace(made, content=set_apart(made.content, copy))
     return made
-
-
-def _apart(content: Content, copy: npt.NDArray[np.int64]) -> Content:
-    """Blocks of different copies are different blocks."""
-    num_ids = int(content.ids.max(initial=-1)) + 1
-    return replace(content, ids=content.ids + num_ids * np.repeat(copy, np.diff(content.offsets)))

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from simserve.errors import OutputError, TraceError
-from simserve.request import IntColumn
+from simserve.request import IntColumn, Ranges
 from simserve.scenario.messages import printable
 from simserve.workload.sessions import NO_SESSION
 from simserve.workload.timestamps import NS_PER_S
@@ -127,7 +127,9 @@ def _frame(trace: Trace, time_cells: TimeCells, ids_cell: Callable[[IntColumn], 
         columns["session_id"] = _known(trace.session, NO_SESSION)
         if trace.wait_ns is not None:
             columns["wait_s"] = time_cells(trace.wait_ns)
-    if trace.content is not None:
+    if isinstance(trace.content, Ranges):
+        columns["prefix_id"], columns["prefix_tokens"] = trace.content.first, trace.content.num_tokens
+    elif trace.content is not None:
         ids, offsets = trace.content.ids, trace.content.offsets.tolist()
         lists = [ids_cell(ids[begin:end]) for begin, end in itertools.pairwise(offsets)]
         columns["prefix_hashes"] = pd.Series(lists, dtype=object)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simserve.request import IntColumn, RequestTable
-from simserve.workload.content import repeated_tokens
+from simserve.workload.content import num_blocks, repeated_tokens
 from simserve.workload.sessions import NO_SESSION, OWN_TIME
 from simserve.workload.timestamps import NS_PER_S
 from simserve.workload.trace import UNDECLARED, Trace
@@ -82,12 +82,13 @@ def prefix_bound(trace: Trace) -> Profile | None:
     names = ("arrival_ns", "num_prompt_tokens", "num_output_tokens", "max_output_tokens", "priority")
     table = RequestTable(**{name: getattr(trace, name) for name in names}, content=content)
     repeated, total = repeated_tokens(table)
-    num_known = int((np.diff(content.offsets) > 0).sum())
+    listed, distinct = num_blocks(content)
+    block_tokens = content[0].block_tokens
     return {
-        "block_tokens": content.block_tokens,
-        "num_requests_with_blocks": num_known,
-        "num_blocks": len(content.ids),
-        "num_distinct_blocks": len(np.unique(content.ids)),
+        "block_tokens": block_tokens,
+        "num_requests_with_blocks": sum(content[i].num_tokens >= block_tokens for i in range(len(content))),
+        "num_blocks": listed,
+        "num_distinct_blocks": distinct,
         "repeated_tokens": repeated,
         "hit_rate_bound": repeated / total,
     }

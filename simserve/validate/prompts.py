@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from simserve.request import RequestTable
+from simserve.request import Chain, RequestTable
 
 FIRST_TOKEN = 4  # ids below may be special
 
@@ -16,11 +16,15 @@ def prompts_of(table: RequestTable, vocabulary: int) -> Iterator[tuple[int, ...]
     for i, num_tokens in enumerate(table.num_prompt_tokens.tolist()):
         known: list[int] = []
         if table.content is not None:
-            chain = table.content[i]
-            for block in chain.ids:
-                known += _tokens(f"block {block}", chain.block_tokens, vocabulary)
-        known = known[:num_tokens]
+            known = _known(table.content[i], vocabulary)[:num_tokens]
         yield (*known, *_tokens(f"request {i}", num_tokens - len(known), vocabulary))
+
+
+def _known(chain: Chain, vocabulary: int) -> list[int]:
+    if isinstance(chain.ids, range):
+        return _tokens(f"range {chain.ids.start}", chain.num_tokens, vocabulary)
+    blocks = [_tokens(f"block {block}", chain.block_tokens, vocabulary) for block in chain.ids]
+    return [token for block in blocks for token in block][: chain.num_tokens]
 
 
 def _tokens(seed: str, num_tokens: int, vocabulary: int) -> list[int]:

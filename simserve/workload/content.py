@@ -7,11 +7,12 @@ shares with the one just before. A list costs what its bytes cost to sort and to
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import overload
 
 import numpy as np
 
-from simserve.request import Content, IntColumn, RequestTable
+from simserve.request import Content, IntColumn, Ranges, RequestTable
 
 
 @dataclass(frozen=True)
@@ -85,19 +86,39 @@ def _first_places(ids: IntColumn) -> IntColumn:
     return places
 
 
-def full_blocks(nodes: Nodes, num_prompt_tokens: IntColumn, block_tokens: int) -> Content:
-    """The content of prompts whose nodes are blocks of ``block_tokens``: without the last block where it is partial."""
-    kept = np.minimum(np.diff(nodes.offsets), num_prompt_tokens // block_tokens)
+def blocks_of(nodes: Nodes, num_prompt_tokens: IntColumn, block_tokens: int) -> Content:
+    """The content of prompts whose nodes are blocks of ``block_tokens``, the last one shorter where the prompt ends in
+    it. A short block is one content with another only where the prompts are equally long: then all its tokens are
+    equal, whatever was hashed; else nothing is known of what they have in common."""
+    num_full = num_prompt_tokens // block_tokens
+    kept = np.minimum(np.diff(nodes.offsets), -(-num_prompt_tokens // block_tokens))
     offsets = _offsets(kept)
     ids = nodes.ids[_places(nodes.offsets[:-1], kept, offsets)]
-    return Content(_renumbered(ids), offsets, block_tokens)
+    is_short = kept > num_full
+    short_by = np.where(is_short, -num_prompt_tokens % block_tokens, 0)
+    last = offsets[1:][is_short] - 1
+    ids[last] = _apart_by(ids[last], short_by[is_short]) + int(nodes.ids.max(initial=-1)) + 1
+    return Content(_renumbered(ids), offsets, block_tokens, short_by if len(last) else None)
 
 
-def taken(content: Content, rows: IntColumn) -> Content:
+def _apart_by(ids: IntColumn, more: IntColumn) -> IntColumn:
+    """Numbers from 0 that are equal where both columns are."""
+    numbers: IntColumn = np.unique(np.stack((ids, more)), axis=1, return_inverse=True)[1].reshape(-1)
+    return numbers
+
+
+@overload
+def taken(content: Content, rows: IntColumn) -> Content: ...
+@overload
+def taken(content: Ranges, rows: IntColumn) -> Ranges: ...
+def taken(content: Content | Ranges, rows: IntColumn) -> Content | Ranges:
     """The content of the given rows, in their order; a row may come more than once."""
+    if isinstance(content, Ranges):
+        return Ranges(content.first[rows], content.num_tokens[rows])
     lengths = np.diff(content.offsets)[rows]
     offsets = _offsets(lengths)
-    return Content(content.ids[_places(content.offsets[rows], lengths, offsets)], offsets, content.block_tokens)
+    ids = content.ids[_places(content.offsets[rows], lengths, offsets)]
+    return Content(ids, offsets, content.block_tokens, None if content.short_by is None else content.short_by[rows])
 
 
 def _offsets(lengths: IntColumn) -> IntColumn:
@@ -109,15 +130,66 @@ def _places(begins: IntColumn, lengths: IntColumn, offsets: IntColumn) -> IntCol
     return np.repeat(begins - offsets[:-1], lengths) + np.arange(offsets[-1])
 
 
+def ranges_of(group: IntColumn, num_tokens: IntColumn) -> Ranges:
+    """Rows of one group begin alike, each for so many tokens; groups have nothing in common."""
+    inverse = np.unique(group, return_inverse=True)[1]
+    longest = np.zeros(len(group), np.int64)
+    np.maximum.at(longest, inverse, num_tokens)
+    return Ranges((np.cumsum(longest) - longest)[inverse], num_tokens)
+
+
+def num_blocks(content: Content | Ranges) -> tuple[int, int]:
+    """(whole blocks that the prompts' chains have in all, different ones among them); a range's blocks are tokens."""
+    if isinstance(content, Ranges):
+        longest = np.zeros(len(content), np.int64)
+        np.maximum.at(longest, np.unique(content.first, return_inverse=True)[1], content.num_tokens)
+        return int(content.num_tokens.sum()), int(longest.sum())
+    short = np.zeros(len(content), bool) if content.short_by is None else content.short_by > 0
+    whole = np.delete(content.ids, content.offsets[1:][short] - 1)
+    return len(whole), len(np.unique(whole))
+
+
+def set_apart(content: Content | Ranges, copy: IntColumn) -> Content | Ranges:
+    """The same content, but rows of different copies (numbered from 0) have nothing in common."""
+    if isinstance(content, Ranges):
+        return replace(content, first=content.first + copy * int((content.first + content.num_tokens).max(initial=0)))
+    num_ids = int(content.ids.max(initial=-1)) + 1
+    return replace(content, ids=content.ids + num_ids * np.repeat(copy, np.diff(content.offsets)))
+
+
 def repeated_tokens(table: RequestTable) -> tuple[int, int]:
-    """(prompt tokens that an infinite cache would serve, all prompt tokens), by the table's order: whole content blocks
-    that an earlier prompt has, and never a prompt's last token, which is always computed. Answers are unknown content.
-    An engine's blocks that do not divide the content's can reach less."""
+    """(prompt tokens that an infinite cache would serve, all prompt tokens), by the table's order: what an earlier
+    request is known to hold, and never a prompt's last token, which is always computed. An engine, which finds whole
+    blocks of its own only, can reach less."""
     content, prompts = table.content, table.num_prompt_tokens
     total = int(prompts.sum())
     if content is None:
         return 0, total
+    seen = _seen_in_ranges(content) if isinstance(content, Ranges) else _seen_in_blocks(content)
+    return int(np.minimum(seen, prompts - 1).sum()), total
+
+
+def _seen_in_blocks(content: Content) -> IntColumn:
+    """Tokens from the start of each row that an earlier one has."""
     seen = _first_places(content.ids) < np.arange(len(content.ids))
-    before = np.concatenate([np.zeros(1, np.int64), np.cumsum(seen)])
-    num_seen = before[content.offsets[1:]] - before[content.offsets[:-1]]
-    return int(np.minimum(num_seen * content.block_tokens, prompts - 1).sum()), total
+    before = _offsets(seen.astype(np.int64))
+    num_tokens = (before[content.offsets[1:]] - before[content.offsets[:-1]]) * content.block_tokens
+    if content.short_by is None:
+        return num_tokens
+    ends = np.maximum(content.offsets[1:] - 1, 0)
+    is_whole_seen = (np.diff(content.offsets) > 0) & (seen[ends] if len(seen) else False)
+    return num_tokens - np.where(is_whole_seen, content.short_by, 0)
+
+
+def _seen_in_ranges(content: Ranges) -> IntColumn:
+    """The same: the longest of the earlier ones that begin alike, as far as it goes."""
+    order = np.lexsort((np.arange(len(content)), content.first))
+    first, num_tokens = content.first[order], content.num_tokens[order]
+    begins = np.append(True, first[1:] != first[:-1])
+    group = np.cumsum(begins) - 1
+    apart = int(num_tokens.max(initial=0)) + 1
+    longest = np.maximum.accumulate(num_tokens + group * apart)  # of a group, so far: later groups stand above
+    before = np.where(begins, 0, np.append(0, longest[:-1]) - group * apart)
+    seen = np.empty_like(num_tokens)
+    seen[order] = np.minimum(before, num_tokens)
+    return seen

@@ -8,7 +8,7 @@ import numpy as np
 
 from simserve.request import Content, IntColumn
 from simserve.workload.columns import Column
-from simserve.workload.content import Lists, Nodes, full_blocks, interned
+from simserve.workload.content import Lists, Nodes, blocks_of, interned
 from simserve.workload.dialects import Dialect, fold
 from simserve.workload.odd_rows import counted
 from simserve.workload.prompt_ids import ID_BYTES, id_rows
@@ -50,8 +50,8 @@ class PromptIds:
         return np.array([numbers.setdefault(self.rows[i], len(numbers)) for i in rows], np.int64)
 
     def content(self, nodes: Nodes, num_prompt_tokens: IntColumn) -> Content:
-        """The full blocks of the prompts that the nodes stand for."""
-        return full_blocks(nodes, num_prompt_tokens, self.block_tokens)
+        """What the prompts hold that the nodes stand for."""
+        return blocks_of(nodes, num_prompt_tokens, self.block_tokens)
 
 
 def prompt_ids(columns: dict[str, Column], dialect: Dialect) -> PromptIds | None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from simserve.request import Content, IntColumn
+from simserve.request import Content, IntColumn, Ranges
 from simserve.scenario.messages import printable
 from simserve.workload.columns import Column
 from simserve.workload.dialects import choose_dialect, match_columns
@@ -36,7 +36,7 @@ class Trace:
     max_output_tokens: IntColumn  # UNDECLARED where the trace does not say
     priority: IntColumn
     notes: tuple[str, ...]
-    content: Content | None = None
+    content: Content | Ranges | None = None
     session: IntColumn | None = None  # numbered from 0 by first arrival, NO_SESSION where a request has none
     wait_ns: IntColumn | None = None  # after the answer before it in its session; OWN_TIME: it comes at its own time
     has_times: bool = True  # false: every arrival is 0, in the file's order, and an open loop cannot replay it
@@ -102,7 +102,8 @@ def _in_order(rows: TraceRows, where: str) -> Trace:
     arrays: dict[str, Any] = {str(name): ordered[name].to_numpy().copy() for name in ordered.columns}
     arrays |= _sessions(arrays)
     arrays["arrival_ns"] -= arrays["arrival_ns"][0]
-    for column in (*arrays.values(), *((content.ids, content.offsets) if content else ())):
+    told = [] if content is None else [column for column in vars(content).values() if isinstance(column, np.ndarray)]
+    for column in (*arrays.values(), *told):
         column.setflags(write=False)
     said = tuple(printable(f"{where}: {note}") for note in notes)
     return Trace(**arrays, notes=said, content=content, has_times=rows.has_times)
