@@ -1,9 +1,9 @@
 """Traces with sessions in a closed loop: clients who play whole sessions, one after the other."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import pytest
 
 from simserve.records import FINISHED
 from simserve.scenario import TraceWorkload, parse_scenario
@@ -21,12 +21,12 @@ OWN = "arrival_s,num_prompt_tokens,num_output_tokens,session_id,wait_s\n"
 CHATS = "arrival_s,num_prompt_tokens,num_output_tokens,session_id\n0,1,1,a\n1,2,1,\n2,3,1,a\n3,4,1,b\n"
 
 
-def built(folder: Path, text: str, **workload: object) -> Workload:
+def built(folder: Path, text: str, **workload: Any) -> Workload:
     (folder / "t.csv").write_text(text)
     return build_workload(TraceWorkload(trace="t.csv", **workload), 0, folder)
 
 
-def run(folder: Path, **workload: object) -> RunResult:
+def run(folder: Path, **workload: Any) -> RunResult:
     return simulate(parse_scenario({**BASE, "workload": {"trace": "t.csv", **workload}}, "s", folder))
 
 

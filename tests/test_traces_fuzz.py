@@ -56,7 +56,7 @@ def check(folder: Path, content: bytes, **options: Any) -> None:
     if table.content is not None:
         assert len(table.content) == len(table)
         known = [table.content[i].num_tokens for i in range(len(table))]
-        assert (known <= table.num_prompt_tokens).all()
+        assert (known <= table.num_prompt_tokens + table.num_output_tokens).all()
         assert table.content.ids.min(initial=0) >= 0
 
 

@@ -94,17 +94,18 @@ def test_a_bad_session_is_one_sentence(tmp_path: Path, row: dict[str, Any], expe
 
 
 def test_rounds_keep_what_they_say(tmp_path: Path) -> None:
-    """TraceLab: a prompt is what is kept and what is appended. Whole blocks of 16 that are kept are the earlier
-    prompt's; a context may shrink, and begin anew; what is kept of an answer counts as new."""
+    """TraceLab: a prompt is what is kept and what is appended. Whole blocks of 16 that are kept are those of the prompt
+    and answer before; a context may shrink, and begin anew. A chain goes on to the end of its answer."""
     rows = ["s,0,0,0,48,16,100", "s,0,1,64,16,8,50", "s,0,2,32,16,8,0", "s,0,3,0,16,8,0", "r,20,0,0,32,1,0"]
     trace = read(tmp_path, ROUNDS + "\n".join(rows))
     assert told(trace) == [(0, 48, 0, -1), (20, 32, 1, -1), (100, 80, 0, 100), (150, 48, 0, 50), (150, 16, 0, 0)]
     assert trace.content is not None
     chains = [list(trace.content[i].ids) for i in range(len(trace))]
-    a, b, c = chains[0]
-    assert chains[2][:3] == [a, b, c]
+    assert [len(chain) for chain in chains] == [4, 2, 5, 3, 1]
+    a, b, c, d = chains[0]
+    assert chains[2][:4] == [a, b, c, d]
     assert chains[3][:2] == [a, b]
-    fresh = [*chains[0], *chains[1], *chains[2][3:], *chains[3][2:], *chains[4]]
+    fresh = [*chains[0], *chains[1], *chains[2][4:], *chains[3][2:], *chains[4]]
     assert len(set(fresh)) == len(fresh)
 
 

@@ -24,8 +24,9 @@ class PrefixCachingAllocator(PagedAllocator):
     sequence's last ones first (vLLM 0.19); with ``nameless_first`` those that nobody could find go before all others
     (vLLM 0.32).
 
-    Blocks of known content are identified when they are allocated, for the step under way fills them; those that only
-    the request itself could find when it gives them back, as it cannot look for them before.
+    Blocks of known content are identified when they are allocated, for the step under way fills them; those of answers
+    when they are given back: who could find them is the request itself, or the next turn of its session, and neither
+    looks before.
     """
 
     def __init__(
@@ -95,7 +96,8 @@ class PrefixCachingAllocator(PagedAllocator):
         if num_blocks > 0:
             self._take(table, num_blocks)
         names, begin = self._names[seq.id], self._num_named[seq.id]
-        end = min(num_tokens // self.block_size, len(names.of_content))
+        num_filled = min(num_tokens, seq.num_known_tokens)  # what is beyond is room for drafts
+        end = min(num_filled // self.block_size, len(names.of_content))
         if end > begin:
             self._identities.enter(names, begin, np.array(table[begin:end]))
             self._history.enter(names, end)

@@ -32,7 +32,7 @@ FORMS = (".csv", ".csv.gz", ".jsonl", ".jsonl.gz", ".parquet")
 WRITTEN = frozenset(
     {
         *{"arrival_ns", "num_prompt_tokens", "num_output_tokens", "max_output_tokens", "priority"},
-        *{"session", "wait_ns", "content"},
+        *{"session", "wait_ns", "kept", "content"},
     }
 )  # fields of a Trace that a file holds; the others say how it was read
 TimeCells = Callable[[IntColumn], list[Any]]
@@ -123,11 +123,16 @@ def _frame(trace: Trace, time_cells: TimeCells, ids_cell: Callable[[IntColumn], 
         columns["max_output_tokens"] = _known(trace.max_output_tokens, UNDECLARED)
     if trace.priority.any():
         columns["priority"] = trace.priority
+    if trace.tenants is not None:
+        names = [tenant.name for tenant in trace.tenants.each]
+        columns["tenant"] = pd.Categorical.from_codes(trace.tenants.of, categories=pd.Index(names))
     if trace.session is not None:
         columns["session_id"] = _known(trace.session, NO_SESSION)
         if trace.wait_ns is not None:
             columns["wait_s"] = time_cells(trace.wait_ns)
-    if isinstance(trace.content, Ranges):
+    if trace.kept is not None:
+        columns["kept_tokens"] = trace.kept
+    elif isinstance(trace.content, Ranges):
         columns["prefix_id"], columns["prefix_tokens"] = trace.content.first, trace.content.num_tokens
     elif trace.content is not None:
         ids, offsets = trace.content.ids, trace.content.offsets.tolist()
@@ -151,6 +156,8 @@ def _spaced(ids: IntColumn) -> str:
 def _json_lines(trace: Trace) -> Iterator[str]:
     """A line per request; keys without a value are left out. Times are numbers with the digits of ``seconds_text``."""
     frame = _frame(trace, seconds_text, lambda ids: json.dumps(ids.tolist()))
+    if "tenant" in frame:
+        frame["tenant"] = [json.dumps(name) for name in frame["tenant"]]
     keys = [f"{json.dumps(name)}: " for name in frame.columns]
     columns = [["" if cell is pd.NA else str(cell) for cell in frame[name].astype(object)] for name in frame.columns]
     for cells in zip(*columns, strict=True):

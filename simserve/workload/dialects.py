@@ -26,6 +26,7 @@ class Dialect:
     tokens_per_id: int = 0  # of the column ``content``: 512 for the hash of such a block, 1 for a token id
     covers_prompt: bool = True  # the ids of a row stand for its whole prompt, not only for how it begins
     lengths_only: bool = False  # files may lack times, and then have an order alone
+    appends: bool = False  # a prompt is what it keeps of its session and ``num_prompt_tokens`` more
     total: str = ""  # the column of prompt and output together: compared, not used
     marks: tuple[str, ...] = ()  # further columns that tell it, and are not used
 
@@ -57,7 +58,8 @@ SPLITWISE = Dialect(  # splitwise-sim (ISCA'24)
     {"arrival": "arrival_timestamp", "num_prompt_tokens": "prompt_size", "num_output_tokens": "token_size"},
 )
 SIMSERVE = Dialect(  # prefix_hashes: one hash per prefix_block_tokens (16) tokens, as far as a prompt is known; wait_s:
-    # from the answer before it in its session, where a request has no time of its own
+    # from the answer before it in its session, where a request has no time of its own; kept_tokens: how many tokens of
+    # the prompt and answer before it there a prompt begins with
     "simserve",
     "seconds",
     {"arrival": "arrival_s", "num_prompt_tokens": "num_prompt_tokens", "num_output_tokens": "num_output_tokens"},
@@ -66,6 +68,8 @@ SIMSERVE = Dialect(  # prefix_hashes: one hash per prefix_block_tokens (16) toke
         "priority": "priority",
         "session": "session_id",
         "wait_before": "wait_s",
+        "tenant": "tenant",
+        "kept": "kept_tokens",
         "content": "prefix_hashes",
         "block_tokens": "prefix_block_tokens",
     },
@@ -106,6 +110,7 @@ TRACELAB = Dialect(  # TraceLab's session runner: a row per round, whose prompt 
         "num_output_tokens": "output_len",
     },
     {"arrival": "arrival_time", "wait_after": "tool_wait_after_ms"},
+    appends=True,
 )
 TRACELAB_LOG = Dialect(  # TraceLab's published rounds of coding agents, with the times at which their inputs were ready
     "tracelab_log",

@@ -1,28 +1,69 @@
-"""What a turn keeps of the context before it, as ids of its prompt: contexts that grow, shrink, or begin anew."""
+"""What turns keep of the prompt and the answer before them in their session: contexts that grow, shrink, or begin anew.
+
+A turn that keeps k tokens begins with the first k of the prompt before it, followed by that one's answer; what else it
+holds is new. So the chain of a request goes on beyond its prompt: it says what the answer will hold, and the next turn
+begins with both.
+"""
 
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from simserve.clients.plan import NOBODY
-from simserve.request import IntColumn
-from simserve.workload.columns import Column
-from simserve.workload.prompt_ids import HASH_BYTES
-from simserve.workload.prompts import TOKENS_PER_BLOCK, PromptIds
-from simserve.workload.sessions import SessionColumns
+from simserve.request import Content, IntColumn, Ranges
+from simserve.workload.content import ranges_of
+
+TOKENS_PER_BLOCK = 16  # where contexts shrink: the usual block sizes of engines are its multiples
 
 
-def kept_ids(kept: Column, told: SessionColumns, num_prompt_tokens: IntColumn) -> PromptIds:
-    """An id per whole block of 16 tokens: those of the prompt before in the session as far as they are kept, and new
-    ones for the rest. What is kept of that prompt's answer counts as new, for answers are unknown content."""
-    num_kept = kept.whole_numbers()
-    rows: list[bytes] = []
+def kept_of_those_left(kept: IntColumn, before: IntColumn, is_left: npt.NDArray[np.bool_]) -> IntColumn:
+    """What each row keeps of the last row before it in its session that is left: of what it keeps of one that is not,
+    as much as that one had kept itself."""
+    kept = kept.copy()
+    for i in np.flatnonzero(before != NOBODY).tolist():  # rows before are done, for they come earlier
+        if not is_left[before[i]]:
+            kept[i] = min(kept[i], kept[before[i]])
+    return kept
+
+
+def session_content(before: IntColumn, kept: IntColumn, prompts: IntColumn, outputs: IntColumn) -> Content | Ranges:
+    """What requests hold of which ``kept`` tells how many tokens of the prompt and answer ``before`` it a prompt begins
+    with; of lengths in tokens, by rows of which ``before`` names earlier ones.
+
+    Ranges, exact to the token, where contexts grow or begin anew; whole blocks of 16 tokens where some shrink.
+    """
+    sizes, follows = prompts + outputs, before != NOBODY
+    whole = np.where(follows, sizes[before], 0)
+    kept = np.where(follows, np.minimum(kept, prompts), 0)
+    if ((kept == 0) | (kept >= whole)).all():
+        return _grown(before, kept > 0, sizes)
+    return _in_blocks(before, kept, sizes)
+
+
+def continued(before: IntColumn, prompts: IntColumn, outputs: IntColumn) -> IntColumn:
+    """``kept`` of conversations of which only lengths are known: whoever is long enough for it begins with the whole
+    prompt and answer before."""
+    whole = np.where(before != NOBODY, (prompts + outputs)[before], 0)
+    return np.where(prompts >= whole, whole, 0)
+
+
+def _grown(before: IntColumn, continues: npt.NDArray[np.bool_], sizes: IntColumn) -> Ranges:
+    """Requests that continue each other begin alike."""
+    opening = np.arange(len(before))
+    for i in np.flatnonzero(continues).tolist():
+        opening[i] = opening[before[i]]
+    return ranges_of(opening, sizes)
+
+
+def _in_blocks(before: IntColumn, kept: IntColumn, sizes: IntColumn) -> Content:
+    """An id per whole block: those of the request before as far as they are kept, and new ones for the rest."""
+    rows: list[IntColumn] = []
     num_ids = 0
-    for i, num_blocks in enumerate((num_prompt_tokens // TOKENS_PER_BLOCK).tolist()):
-        before = int(told.before[i])
-        old = b"" if before == NOBODY else rows[before]
-        old = old[: HASH_BYTES * min(num_blocks, int(num_kept[i]) // TOKENS_PER_BLOCK)]
-        num_new = num_blocks - len(old) // HASH_BYTES
-        rows.append(old + np.arange(num_ids, num_ids + num_new, dtype="<i8").tobytes())
+    for i, (num_blocks, num_kept) in enumerate(zip((sizes // TOKENS_PER_BLOCK).tolist(), kept.tolist(), strict=True)):
+        old = rows[before[i]][: num_kept // TOKENS_PER_BLOCK] if num_kept else np.zeros(0, np.int64)
+        num_new = num_blocks - len(old)
+        rows.append(np.concatenate([old, np.arange(num_ids, num_ids + num_new)]))
         num_ids += num_new
-    return PromptIds(kept.where, kept.name, rows, HASH_BYTES, TOKENS_PER_BLOCK, covers_prompt=False)
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes // TOKENS_PER_BLOCK)])
+    return Content(np.concatenate(rows), offsets, TOKENS_PER_BLOCK)

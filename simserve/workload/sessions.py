@@ -49,6 +49,11 @@ def session_columns(columns: dict[str, Column], unit: Unit | None, notes: list[s
             columns["wait_before"].where,
             f"must say whose answer {columns['wait_before'].name} counts from (it lacks the column 'session_id')",
         )
+    elif "kept" in columns:
+        raise refusal(
+            columns["kept"].where,
+            f"must say of whose prompt and answer {columns['kept'].name} counts (it lacks the column 'session_id')",
+        )
     else:
         return None
     before = before_in_session(session)
@@ -119,13 +124,14 @@ def earliest_times(arrival_ns: IntColumn, told: SessionColumns) -> IntColumn:
     return times
 
 
-def refuse_overtaken(told: SessionColumns, arrival_ns: IntColumn, column: Column) -> None:
-    """Raise TraceError unless whoever waits comes, by time as by place, right after the one that it waits for."""
+def refuse_overtaken(depends: BoolColumn, told: SessionColumns, arrival_ns: IntColumn, column: Column) -> None:
+    """Raise TraceError unless whoever ``depends`` on the one before it in its session comes, by time as by place, right
+    after that one."""
     order = np.argsort(arrival_ns, kind="stable")
     by_time = np.full(len(order), NOBODY, np.int64)
     place = before_in_session(told.session[order])
     by_time[order] = np.where(place == NOBODY, NOBODY, order[place])
-    column.refuse_unless(~told.waits | (by_time == told.before), "must follow the row before it in its session in time")
+    column.refuse_unless(~depends | (by_time == told.before), "must follow the row before it in its session in time")
 
 
 def waits_of(arrival_ns: IntColumn, session: IntColumn, waits: BoolColumn) -> IntColumn | None:

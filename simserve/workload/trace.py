@@ -8,15 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
-from simserve.request import Content, IntColumn, Ranges
+from simserve.request import Content, IntColumn, Ranges, Tenants
 from simserve.scenario.messages import printable
 from simserve.workload.columns import Column
 from simserve.workload.dialects import choose_dialect, match_columns
+from simserve.workload.kept import kept_of_those_left, session_content
 from simserve.workload.odd_rows import counted
+from simserve.workload.owners import in_order
 from simserve.workload.refusal import refusal
-from simserve.workload.sessions import NO_SESSION, OWN_TIME, waits_of
+from simserve.workload.sessions import NO_SESSION, OWN_TIME, before_in_session, waits_of
 from simserve.workload.timestamps import NS_PER_S
 from simserve.workload.trace_file import read_columns
 from simserve.workload.trace_rows import UNDECLARED, TraceRows, trace_rows
@@ -39,9 +42,12 @@ class Trace:
     content: Content | Ranges | None = None
     session: IntColumn | None = None  # numbered from 0 by first arrival, NO_SESSION where a request has none
     wait_ns: IntColumn | None = None  # after the answer before it in its session; OWN_TIME: it comes at its own time
+    kept: IntColumn | None = None  # tokens of the prompt and answer before it in its session with which it begins
+    tenants: Tenants | None = None  # whose the requests are, by first arrival
     has_times: bool = True  # false: every arrival is 0, in the file's order, and an open loop cannot replay it
     format_name: str = ""  # the dialect that it was read as
     num_rows: int = 0  # of the file, those that are left out as well
+    row: IntColumn | None = None  # which row of the file each request is, from 0
 
     def __len__(self) -> int:
         return len(self.arrival_ns)
@@ -89,24 +95,34 @@ def _in_order(rows: TraceRows, where: str) -> Trace:
     without_prompt = (data["num_prompt_tokens"] == 0).to_numpy() & ~without_output
     counted(notes, without_output, "without output tokens (failed requests) left out")
     counted(notes, without_prompt, "without prompt tokens left out")
-    kept = data[~(without_output | without_prompt)]
-    if kept.empty:
+    left = _left(data, ~(without_output | without_prompt))
+    if left.empty:
         raise refusal(where, f"has no request left: each of its {len(data):,} rows lacks output or prompt tokens")
-    times = kept["arrival_ns"].to_numpy()
-    _refuse_decades(times, kept.index.to_numpy(), where)
-    ordered = kept.iloc[np.argsort(times, kind="stable")]
+    times = left["arrival_ns"].to_numpy()
+    _refuse_decades(times, left.index.to_numpy(), where)
+    ordered = left.iloc[np.argsort(times, kind="stable")]
     content = _content(rows, ordered)
     prompts = rows.ids.alike(ordered.index.to_numpy()) if rows.ids else 0
     counted(notes, ordered.assign(prompts=prompts).duplicated().to_numpy(), "repeating an earlier one kept")
     counted(notes, np.diff(times, prepend=times[0]) < 0, "earlier than the row before: sorted by arrival")
     arrays: dict[str, Any] = {str(name): ordered[name].to_numpy().copy() for name in ordered.columns}
     arrays |= _sessions(arrays)
+    tenants = in_order(arrays.pop("tenant"), rows.tenants) if "tenant" in arrays else None
     arrays["arrival_ns"] -= arrays["arrival_ns"][0]
+    arrays["row"] = ordered.index.to_numpy(np.int64, copy=True)
     told = [] if content is None else [column for column in vars(content).values() if isinstance(column, np.ndarray)]
     for column in (*arrays.values(), *told):
         column.setflags(write=False)
     said = tuple(printable(f"{where}: {note}") for note in notes)
-    return Trace(**arrays, notes=said, content=content, has_times=rows.has_times)
+    return Trace(**arrays, notes=said, content=content, tenants=tenants, has_times=rows.has_times)
+
+
+def _left(data: pd.DataFrame, is_left: npt.NDArray[np.bool_]) -> pd.DataFrame:
+    """The rows that are requests, with what each keeps of those before it among them."""
+    if "kept" not in data:
+        return data[is_left]
+    kept = kept_of_those_left(data["kept"].to_numpy(), data["before"].to_numpy(), is_left)
+    return data.assign(kept=kept).drop(columns="before")[is_left]
 
 
 def _sessions(arrays: dict[str, Any]) -> dict[str, IntColumn]:
@@ -131,8 +147,11 @@ def _refuse_decades(times: IntColumn, rows: IntColumn, where: str) -> None:
     )
 
 
-def _content(rows: TraceRows, ordered: pd.DataFrame) -> Content | None:
-    """What the prompts hold, in order of arrival."""
+def _content(rows: TraceRows, ordered: pd.DataFrame) -> Content | Ranges | None:
+    """What the prompts hold, in order of arrival; where turns keep what was before them, also what the answers do."""
+    if "kept" in ordered:
+        columns = (ordered[name].to_numpy() for name in ("kept", "num_prompt_tokens", "num_output_tokens"))
+        return session_content(before_in_session(ordered["session"].to_numpy()), *columns)
     if rows.ids is None:
         return None
     nodes = rows.ids.nodes(ordered.index.to_numpy())

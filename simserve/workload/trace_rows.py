@@ -11,8 +11,8 @@ import pandas as pd
 from simserve.request import IntColumn
 from simserve.workload.columns import Column
 from simserve.workload.dialects import Dialect
-from simserve.workload.kept import kept_ids
 from simserve.workload.odd_rows import counted
+from simserve.workload.owners import owners
 from simserve.workload.prompts import PromptIds, prompt_ids, without_misfits
 from simserve.workload.sessions import SessionColumns, earliest_times, refuse_overtaken, session_columns
 from simserve.workload.timestamps import UNITS, datetimes_ns, elapsed_ns
@@ -22,12 +22,14 @@ UNDECLARED = -1  # max_output_tokens of a row that declares none
 
 @dataclass(frozen=True)
 class TraceRows:
-    """A row per row of the file: times and lengths, the ids of its prompt where the trace has any, and what was odd."""
+    """A row per row of the file: times and lengths, its session and what it keeps of that where the trace tells, the
+    ids of its prompt where it has any, and what was odd."""
 
     data: pd.DataFrame
     ids: PromptIds | None
     has_times: bool
     notes: list[str]
+    tenants: tuple[str, ...] = ()  # names, by the numbers in the column ``tenant``
 
 
 def trace_rows(columns: dict[str, Column], dialect: Dialect, where: str, notes: list[str]) -> TraceRows:
@@ -36,7 +38,7 @@ def trace_rows(columns: dict[str, Column], dialect: Dialect, where: str, notes: 
     ids = prompt_ids(columns, dialect)
     told = session_columns(columns, UNITS.get(dialect.time), notes)
     prompts = _prompts(columns.get("num_prompt_tokens"), dialect, ids, num_rows, notes)
-    if "kept" in columns:
+    if "kept" in columns and dialect.appends:
         prompts = prompts + columns["kept"].whole_numbers()
     data: dict[str, Any] = {
         "arrival_ns": _arrivals(columns.get("arrival"), dialect, told, num_rows, notes),
@@ -49,19 +51,33 @@ def trace_rows(columns: dict[str, Column], dialect: Dialect, where: str, notes: 
     data["priority"] = priority.whole_numbers(low=-(2**31), missing=0) if priority else np.zeros(num_rows, np.int64)
     if told is not None:
         if told.waits.any():
-            refuse_overtaken(told, data["arrival_ns"], columns.get("wait_before", columns["session"]))
+            refuse_overtaken(told.waits, told, data["arrival_ns"], columns.get("wait_before", columns["session"]))
         data |= {"session": told.session, "waits": told.waits}
+        if "kept" in columns and ids is None:
+            data |= _kept(columns["kept"], told, data)
+        elif "kept" in columns:
+            notes.append(f"{columns['kept'].name} not used: {columns['content'].name} says what prompts share")
+    owned = owners(columns.get("tenant"), notes)
+    if owned is not None:
+        data["tenant"] = owned.of
     if "total" in columns:
         total = columns["total"]
         differs = total.numbers() != data["num_prompt_tokens"] + data["num_output_tokens"]
         counted(notes, differs & ~total.is_missing(), f"whose {total.name} is not the sum of the two: the two are used")
-    if ids is None and "kept" in columns and told is not None:
-        ids = kept_ids(columns["kept"], told, prompts)
     if ids is not None:
         ids = without_misfits(ids, data["num_prompt_tokens"], notes)
     elif dialect.tokens_per_id and dialect.covers_prompt:
         notes.append(f"no {dialect.optional['content']}: nothing is known of what its prompts share")
-    return TraceRows(pd.DataFrame(data), ids, "arrival" in columns or "turn" in columns, notes)
+    has_times, names = "arrival" in columns or "turn" in columns, owned.names if owned else ()
+    return TraceRows(pd.DataFrame(data), ids, has_times, notes, names)
+
+
+def _kept(column: Column, told: SessionColumns, data: dict[str, Any]) -> dict[str, IntColumn]:
+    """How many tokens of the prompt and answer before it in its session a prompt begins with, and who that is."""
+    kept = column.whole_numbers(missing=0)
+    column.refuse_unless(kept <= data["num_prompt_tokens"], "must be at most the tokens of its prompt")
+    refuse_overtaken(kept > 0, told, data["arrival_ns"], column)
+    return {"kept": kept, "before": told.before}
 
 
 def _arrivals(
