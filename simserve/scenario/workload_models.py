@@ -256,8 +256,8 @@ class TraceWorkload(ClientKeys):
         "hashes of 512-token blocks; bailian: the same keys, but seconds and 16 tokens. llmservingsim: ns, token ids. "
         "burstgpt, vidur (times may lack), splitwise: seconds, lengths. tracelab (ms), tracelab_log: rounds of agents. "
         "simserve (our own): arrival_s, num_prompt_tokens, num_output_tokens, and where known max_output_tokens, "
-        "priority, session_id, wait_s (after the answer before it there), prefix_hashes (a list per prompt of 64-bit "
-        "ids, one per prefix_block_tokens tokens, by default 16)",
+        "priority, tenant, session_id, wait_s (after the answer before it there), prefix_hashes (a list per prompt of "
+        "64-bit ids, one per prefix_block_tokens tokens, by default 16)",
     )
     limit: int | None = Field(None, ge=1, description="keep only the first so many requests by arrival; null: all")
     rate_scale: float = Field(
@@ -266,6 +266,11 @@ class TraceWorkload(ClientKeys):
     max_output_tokens: Tokens | None = Field(
         None,
         description="what clients declare where the trace has no such column; null: the workload's longest output",
+    )
+    tenant_slos: dict[Name, SloConfig] = Field(
+        default_factory=dict,
+        max_length=1000,
+        description="limits of the tenants that the trace's column tenant names, in place of the scenario's slo",
     )
     resample: ResampleConfig | None = Field(
         None, description="draw another trace like this one, by the seed; null: replay it as it is"

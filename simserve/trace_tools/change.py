@@ -35,6 +35,8 @@ def rows_of(trace: Trace, rows: IntColumn, arrival_ns: IntColumn | None = None) 
     changed: dict[str, Any] = {name: column[rows] for name, column in values.items() if isinstance(column, np.ndarray)}
     if trace.content is not None:
         changed["content"] = taken(trace.content, rows)
+    if trace.tenants is not None:
+        changed["tenants"] = replace(trace.tenants, of=trace.tenants.of[rows])
     return _freed(replace(trace, **(changed | {"arrival_ns": times - times[0]})))
 
 

@@ -31,7 +31,7 @@ from simserve.workload.trace import UNDECLARED, Trace
 FORMS = (".csv", ".csv.gz", ".jsonl", ".jsonl.gz", ".parquet")
 WRITTEN = frozenset(
     {
-        *{"arrival_ns", "num_prompt_tokens", "num_output_tokens", "max_output_tokens", "priority"},
+        *{"arrival_ns", "num_prompt_tokens", "num_output_tokens", "max_output_tokens", "priority", "tenants"},
         *{"session", "wait_ns", "kept", "content"},
     }
 )  # fields of a Trace that a file holds; the others say how it was read

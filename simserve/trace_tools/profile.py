@@ -29,6 +29,7 @@ def profile(trace: Trace) -> Profile:
         "num_output_tokens": lengths(trace.num_output_tokens),
         "declared_max_output_tokens": _declared(trace),
         "priorities": _priorities(trace.priority),
+        "tenants": _tenants(trace),
         "sessions": _sessions(trace),
         "prefix": prefix_bound(trace),
         "notes": list(trace.notes),
@@ -104,6 +105,14 @@ def _declared(trace: Trace) -> Profile | None:
 def _priorities(priority: IntColumn) -> dict[str, int]:
     values, counts = np.unique(priority, return_counts=True)
     return {str(value): int(count) for value, count in zip(values, counts, strict=True)}
+
+
+def _tenants(trace: Trace) -> dict[str, int] | None:
+    """How many requests each sends; null where they are nobody's in particular."""
+    if trace.tenants is None:
+        return None
+    counts = np.bincount(trace.tenants.of, minlength=len(trace.tenants.each)).tolist()
+    return {tenant.name: count for tenant, count in zip(trace.tenants.each, counts, strict=True)}
 
 
 def _sessions(trace: Trace) -> Profile | None:

@@ -78,6 +78,10 @@ def _other_facts(found: Profile) -> list[tuple[str, str]]:
     if len(found["priorities"]) > 1 or "0" not in found["priorities"]:
         shown = [f"{value}: {count:,}" for value, count in found["priorities"].items()]
         facts.append(("priorities", ", ".join(shown[:8]) + (f" and {len(shown) - 8:,} more" if shown[8:] else "")))
+    if tenants := found["tenants"]:
+        most = sorted(tenants.items(), key=lambda item: -item[1])
+        shown = [f"{name}: {count:,}" for name, count in most[:8]]
+        facts.append(("tenants", ", ".join(shown) + (f" and {len(most) - 8:,} more" if most[8:] else "")))
     if sessions := found["sessions"]:
         turns = f"{sessions['mean_requests']:.3g} requests each, at most {sessions['max_requests']:,}"
         facts.append(("sessions", f"{sessions['num_sessions']:,}, {turns}"))

@@ -18,6 +18,7 @@ from simserve.workload.content import repeated_tokens, taken
 from simserve.workload.generate import arrival_times_ns
 from simserve.workload.length_pairs import length_pairs
 from simserve.workload.mixture import mixture
+from simserve.workload.owners import with_limits
 from simserve.workload.refusal import refusal
 from simserve.workload.replayed_sessions import in_sessions, whole_sessions, with_thoughts
 from simserve.workload.resample import circular_blocks, resampled
@@ -92,7 +93,9 @@ def _traced(config: TraceWorkload, seed: int, base_dir: Path) -> tuple[RequestTa
     declared, raised = _declared(trace.max_output_tokens[:n], outputs, config.max_output_tokens)
     content = taken(trace.content, np.arange(n)) if trace.content else None
     prompts, priority = trace.num_prompt_tokens[:n], trace.priority[:n]
-    table = RequestTable(trace.arrival_ns[:n], prompts, outputs, declared, priority, content)
+    tenants = with_limits(trace.tenants, config.tenant_slos, path.name)
+    tenants = None if tenants is None else replace(tenants, of=tenants.of[:n])
+    table = RequestTable(trace.arrival_ns[:n], prompts, outputs, declared, priority, content, tenants)
     notes += raised
     if config.resample is not None:
         table = _resampled(table, config.resample.block_requests, seed, path.name)

@@ -28,7 +28,8 @@ def in_sessions(
         if isinstance(column := getattr(table, each.name), np.ndarray) and each.name != "arrival_ns"
     }
     content = None if table.content is None else taken(table.content, order)
-    sorted_table = replace(table, arrival_ns=times[order], content=content, tenants=None, **columns)
+    tenants = None if table.tenants is None else replace(table.tenants, of=table.tenants.of[order])
+    sorted_table = replace(table, arrival_ns=times[order], content=content, tenants=tenants, **columns)
     return sorted_table, turns(session[order], wait_ns[order])
 
 

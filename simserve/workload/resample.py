@@ -6,6 +6,8 @@ belongs together within a block (bursts, sessions of long prompts) stays togethe
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from simserve.request import IntColumn, RequestTable
@@ -36,4 +38,5 @@ def resampled(table: RequestTable, rows: IntColumn) -> RequestTable:
     names = ("num_prompt_tokens", "num_output_tokens", "max_output_tokens", "priority")
     content = taken(table.content, rows) if table.content else None
     columns = {name: getattr(table, name)[rows] for name in names}
-    return RequestTable(gaps_ns.cumsum(), **columns, content=content)
+    tenants = None if table.tenants is None else replace(table.tenants, of=table.tenants.of[rows])
+    return RequestTable(gaps_ns.cumsum(), **columns, content=content, tenants=tenants)
