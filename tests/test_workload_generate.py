@@ -10,19 +10,21 @@ from scipy import stats
 
 from simserve.errors import ScenarioError
 from simserve.request import IntColumn
+from simserve.scenario.length_models import (
+    FixedLength,
+    LengthsConfig,
+    LognormalLength,
+    LognormalShape,
+    UniformLength,
+    UniformRange,
+    ValuesLength,
+)
 from simserve.scenario.workload_models import (
     AllAtOnceArrivals,
     ArrivalsConfig,
     ConstantArrivals,
-    FixedLength,
     GammaArrivals,
-    LengthsConfig,
-    LognormalLength,
-    LognormalShape,
     PoissonArrivals,
-    UniformLength,
-    UniformRange,
-    ValuesLength,
 )
 from simserve.workload.generate import arrival_times_ns, lengths
 

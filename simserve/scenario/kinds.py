@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from simserve.scenario.choice import Choice
 from simserve.scenario.client_models import THINK_TIMES
 from simserve.scenario.engine_models import ALLOCATORS, POLICIES
+from simserve.scenario.length_models import LENGTHS
 from simserve.scenario.model_models import ATTENTION
 from simserve.scenario.speculation_models import DRAFTS
 from simserve.scenario.step_time_models import STEP_TIMES
-from simserve.scenario.workload_models import ARRIVALS, LENGTHS, WORKLOADS
+from simserve.scenario.workload_models import ARRIVALS, WORKLOADS
 
 CHOICES: Mapping[tuple[int | str, ...], Choice] = {
     ("step_time",): STEP_TIMES,

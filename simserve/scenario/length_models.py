@@ -1,4 +1,5 @@
-"""Lengths as people know them from their dashboards: some percentiles; and how prompts and answers go together."""
+"""Lengths of prompts and answers by distribution, or by percentiles as dashboards show them; and how the two go
+together."""
 
 from __future__ import annotations
 
@@ -6,9 +7,10 @@ import re
 from itertools import pairwise
 from typing import Annotated, Self
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
-from simserve.scenario.fields import Strict, Tokens
+from simserve.scenario.choice import Choice
+from simserve.scenario.fields import MAX_TOKENS, Strict, Tokens
 
 _PERCENTILE = re.compile(r"p(100|[0-9]{1,2}(\.[0-9]{1,6})?)", re.ASCII)
 
@@ -21,6 +23,57 @@ LengthCorrelation = Annotated[
         "above 0 long prompts get long answers; each length keeps its distribution, and the prompts are those of 0",
     ),
 ]
+
+
+class FixedLength(Strict):
+    """Every request has the same length."""
+
+    fixed: Tokens = Field(description="tokens")
+
+
+class UniformRange(Strict):
+    """Bounds of a uniform distribution over whole numbers, both included."""
+
+    low: Tokens = Field(description="smallest length, tokens")
+    high: Tokens = Field(description="largest length, tokens, included")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.high < self.low:
+            raise ValueError(f"high must be ≥ low (got low {self.low}, high {self.high})")
+        return self
+
+
+class UniformLength(Strict):
+    """Every whole number from low to high is equally likely."""
+
+    uniform: UniformRange
+
+
+class LognormalShape(Strict):
+    """A lognormal distribution, rounded to whole tokens, at least 1."""
+
+    mean: float = Field(
+        gt=0,
+        le=MAX_TOKENS,
+        description="arithmetic mean in tokens of the lognormal itself, before rounding and before the cut at max",
+    )
+    sigma: float = Field(ge=0, le=10, description="standard deviation of the logarithm of the length")
+    max: Tokens | None = Field(None, description="longer draws are cut to this length, tokens (null: not cut)")
+
+
+class LognormalLength(Strict):
+    """Lengths with a long tail."""
+
+    lognormal: LognormalShape
+
+
+class ValuesLength(Strict):
+    """Lengths from a list, every entry equally often (sampling without replacement): as many requests as entries have
+    exactly the list's total; with more requests the list starts again."""
+
+    values: list[Tokens] = Field(min_length=1, max_length=200_000, description="lengths, tokens")
+    shuffle: bool = Field(True, description="true: the seed sets the order; false: in the order listed")
 
 
 class QuantilesLength(Strict):
@@ -50,3 +103,22 @@ class QuantilesLength(Strict):
     def table(self) -> list[tuple[float, int]]:
         """(share of the requests, tokens), by share."""
         return sorted((float(key[1:]) / 100, tokens) for key, tokens in self.quantiles.items())
+
+
+LENGTHS = Choice(
+    {
+        "fixed": FixedLength,
+        "uniform": UniformLength,
+        "lognormal": LognormalLength,
+        "values": ValuesLength,
+        "quantiles": QuantilesLength,
+    }
+)
+LengthsConfig = Annotated[
+    Annotated[FixedLength, Tag("<fixed>")]
+    | Annotated[UniformLength, Tag("<uniform>")]
+    | Annotated[LognormalLength, Tag("<lognormal>")]
+    | Annotated[ValuesLength, Tag("<values>")]
+    | Annotated[QuantilesLength, Tag("<quantiles>")],
+    Discriminator(LENGTHS.tag),
+]

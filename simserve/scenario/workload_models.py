@@ -12,8 +12,9 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema,
 from simserve.scenario.arrival_models import BurstArrivals, DiurnalArrivals, WeibullArrivals, WindowedArrivals
 from simserve.scenario.choice import Choice
 from simserve.scenario.client_models import ClientKeys
-from simserve.scenario.fields import MAX_REQUESTS, MAX_TOKENS, Name, Rate, Strict, Tokens
-from simserve.scenario.length_models import LengthCorrelation, QuantilesLength
+from simserve.scenario.fields import MAX_REQUESTS, Name, Rate, Strict, Tokens
+from simserve.scenario.length_models import LengthCorrelation, LengthsConfig, ValuesLength
+from simserve.scenario.prefix_models import SharedPrefixes
 from simserve.scenario.slo_models import SloConfig
 
 
@@ -45,57 +46,6 @@ class AllAtOnceArrivals(Strict):
     process: Literal["all_at_once"]
 
 
-class FixedLength(Strict):
-    """Every request has the same length."""
-
-    fixed: Tokens = Field(description="tokens")
-
-
-class UniformRange(Strict):
-    """Bounds of a uniform distribution over whole numbers, both included."""
-
-    low: Tokens = Field(description="smallest length, tokens")
-    high: Tokens = Field(description="largest length, tokens, included")
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        if self.high < self.low:
-            raise ValueError(f"high must be ≥ low (got low {self.low}, high {self.high})")
-        return self
-
-
-class UniformLength(Strict):
-    """Every whole number from low to high is equally likely."""
-
-    uniform: UniformRange
-
-
-class LognormalShape(Strict):
-    """A lognormal distribution, rounded to whole tokens, at least 1."""
-
-    mean: float = Field(
-        gt=0,
-        le=MAX_TOKENS,
-        description="arithmetic mean in tokens of the lognormal itself, before rounding and before the cut at max",
-    )
-    sigma: float = Field(ge=0, le=10, description="standard deviation of the logarithm of the length")
-    max: Tokens | None = Field(None, description="longer draws are cut to this length, tokens (null: not cut)")
-
-
-class LognormalLength(Strict):
-    """Lengths with a long tail."""
-
-    lognormal: LognormalShape
-
-
-class ValuesLength(Strict):
-    """Lengths from a list, every entry equally often (sampling without replacement): as many requests as entries have
-    exactly the list's total; with more requests the list starts again."""
-
-    values: list[Tokens] = Field(min_length=1, max_length=200_000, description="lengths, tokens")
-    shuffle: bool = Field(True, description="true: the seed sets the order; false: in the order listed")
-
-
 ARRIVALS = Choice(
     {
         "poisson": PoissonArrivals,
@@ -109,15 +59,6 @@ ARRIVALS = Choice(
     },
     key="process",
 )
-LENGTHS = Choice(
-    {
-        "fixed": FixedLength,
-        "uniform": UniformLength,
-        "lognormal": LognormalLength,
-        "values": ValuesLength,
-        "quantiles": QuantilesLength,
-    }
-)
 ArrivalsConfig = Annotated[
     Annotated[PoissonArrivals, Tag("<poisson>")]
     | Annotated[GammaArrivals, Tag("<gamma>")]
@@ -128,14 +69,6 @@ ArrivalsConfig = Annotated[
     | Annotated[DiurnalArrivals, Tag("<diurnal>")]
     | Annotated[BurstArrivals, Tag("<bursts>")],
     Discriminator(ARRIVALS.tag),
-]
-LengthsConfig = Annotated[
-    Annotated[FixedLength, Tag("<fixed>")]
-    | Annotated[UniformLength, Tag("<uniform>")]
-    | Annotated[LognormalLength, Tag("<lognormal>")]
-    | Annotated[ValuesLength, Tag("<values>")]
-    | Annotated[QuantilesLength, Tag("<quantiles>")],
-    Discriminator(LENGTHS.tag),
 ]
 
 
@@ -161,6 +94,11 @@ class GeneratedWorkload(ClientKeys):
     max_output_tokens: Tokens | None = Field(
         None, description="what every client declares as its maximum; null: the workload's longest output"
     )
+    shared_prefixes: SharedPrefixes = Field(
+        default_factory=list,
+        description="system prompts that shares of the requests begin with, on top of prompt_tokens; engines with "
+        "prefix_caching find them again",
+    )
 
     @model_validator(mode="after")
     def _open_or_closed(self) -> Self:
@@ -181,6 +119,11 @@ class TenantConfig(Strict):
     length_correlation: LengthCorrelation = 0.0
     max_output_tokens: Tokens | None = Field(
         None, description="what its clients declare as their maximum; null: this tenant's longest output"
+    )
+    shared_prefixes: SharedPrefixes = Field(
+        default_factory=list,
+        description="system prompts that shares of its requests begin with, on top of prompt_tokens; no other tenant "
+        "has them",
     )
     priority: int = Field(
         0, ge=-(2**31), lt=2**31, description="of all its requests; lower goes first, with queue_order: priority"
@@ -274,6 +217,11 @@ class TraceWorkload(ClientKeys):
     )
     resample: ResampleConfig | None = Field(
         None, description="draw another trace like this one, by the seed; null: replay it as it is"
+    )
+    shared_prefixes: SharedPrefixes = Field(
+        default_factory=list,
+        description="what shares of the prompts begin with, where the trace does not tell: the first tokens of prompts "
+        "as long as they are; shorter ones have none",
     )
 
     @model_validator(mode="after")

@@ -10,19 +10,21 @@ from simserve.errors import ScenarioError
 from simserve.request import IntColumn
 from simserve.scenario.arrival_models import WeibullArrivals, WindowedArrivals
 from simserve.scenario.fields import MAX_SECONDS, MAX_TOKENS
+from simserve.scenario.length_models import (
+    FixedLength,
+    LengthsConfig,
+    LognormalLength,
+    LognormalShape,
+    QuantilesLength,
+    UniformLength,
+    ValuesLength,
+)
 from simserve.scenario.workload_models import (
     AllAtOnceArrivals,
     ArrivalsConfig,
     ConstantArrivals,
-    FixedLength,
     GammaArrivals,
-    LengthsConfig,
-    LognormalLength,
-    LognormalShape,
     PoissonArrivals,
-    QuantilesLength,
-    UniformLength,
-    ValuesLength,
 )
 from simserve.workload.rates import FloatColumn, unit_gaps, varying_times_s
 

@@ -15,16 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 from simserve.request import IntColumn
-from simserve.scenario.workload_models import (
+from simserve.scenario.length_models import (
     FixedLength,
-    GeneratedWorkload,
     LengthsConfig,
     LognormalShape,
     QuantilesLength,
-    TenantConfig,
     UniformLength,
     ValuesLength,
 )
+from simserve.scenario.workload_models import GeneratedWorkload, TenantConfig
 from simserve.workload.generate import at_shares, lengths, log_mean, longest
 from simserve.workload.streams import Stream
 
