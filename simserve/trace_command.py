@@ -161,26 +161,45 @@ def scale(  # noqa: PLR0913, PLR0917 - one argument per option
 @app.command(
     epilog="[bold]Examples[/bold]\n\n"
     "simserve trace fit AzureLLMInferenceTrace_conv.csv --out conv-like.yaml\n\n"
+    "simserve trace fit BurstGPT_1.csv --by Model --by 'Log Type' --out tenants.yaml\n\n"
     "simserve trace fit BurstGPT_1.csv --windows 24 --json"
 )
-def fit(
+def fit(  # noqa: PLR0913, PLR0917 - one argument per option
     file: File,
     out: Annotated[
         Path | None, typer.Option("--out", help="YAML file to write the section to.", show_default="printed")
     ] = None,
+    by: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Fit a tenant for each client, by the values of this column of the file, or of several together.",
+            show_default="one generator for all",
+        ),
+    ] = None,
+    clients: Annotated[
+        int, typer.Option(min=1, max=999, help="With --by: the clients of most requests; all others are one tenant.")
+    ] = 20,
     windows: Annotated[
         int | None,
-        typer.Option(min=1, max=10_000, help="Windows with a rate and cv each.", show_default="200 requests in each"),
+        typer.Option(
+            min=1,
+            max=10_000,
+            help="Windows with a rate and cv each.",
+            show_default="200 requests in each, or fewer where that is far nearer",
+        ),
     ] = None,
     format_: Format = "auto",
     json: Annotated[bool, typer.Option("--json", help="Print the section and its distances as JSON.")] = False,
 ) -> None:
     """Fit a generator to a trace, as the workload: section of a scenario, and show how well it fits.
 
-    Arrivals get a rate and cv per window (gamma or Weibull gaps, whichever is nearer), lengths a lognormal or 500
-    quantiles. Distances are those of one draw, beside what two draws of the generator differ by.
+    Arrivals get a rate and cv per window (gamma or Weibull gaps, whichever is nearer), lengths a lognormal or some
+    percentiles, and the rank correlation of prompts and answers. Distances are those of one draw, beside what two draws
+    of the generator differ by.
     """
     with exit_codes("nothing was written"):
         from simserve.trace_tools import command, fit_command
 
-        fit_command.fit_trace(file, out, command.known_format(format_), windows, json)
+        asked = fit_command.Asked(windows, by or (), clients)
+        fit_command.fit_trace(file, out, command.known_format(format_), asked, json)

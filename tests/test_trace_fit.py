@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 import yaml
 from hypothesis import given
@@ -18,8 +17,13 @@ from typer.testing import CliRunner
 from simserve.cli import app
 from simserve.request import IntColumn
 from simserve.scenario import GeneratedWorkload, parse_scenario
-from simserve.trace_tools.fit import Fit, fit, fitted_arrivals, fitted_lengths, ks_distance
+from simserve.scenario.length_models import QuantilesLength
+from simserve.trace_tools.fit import Fit, fit
+from simserve.trace_tools.fit_arrivals import Clock, fitted_arrivals, nearest_arrivals
+from simserve.trace_tools.fit_lengths import fitted_lengths
+from simserve.trace_tools.measures import ks_distance
 from simserve.workload.build import build_workload
+from simserve.workload.generate import lengths
 from simserve.workload.trace import read_trace
 from tests.scenario_builders import small
 
@@ -94,16 +98,20 @@ def test_a_coarse_clock_is_not_taken_for_burstiness(tmp_path: Path, cv: float) -
     assert found.quality["distances"]["gap_s"]["trace"] < 0.03
 
 
-def test_lengths_are_a_lognormal_where_that_is_near_and_quantiles_where_not() -> None:
-    """A lognormal's parameters are found; two humps have none and keep their own distribution to 1/500."""
+def test_lengths_are_a_lognormal_where_that_is_near_and_percentiles_where_not() -> None:
+    """A lognormal's parameters are found; two humps and a spike have none and keep their own distribution to 0.01."""
     rng = np.random.default_rng(0)
     tokens = np.rint(rng.lognormal(6.0, 0.8, 20_000)).astype(np.int64)
     shape = fitted_lengths(tokens)["lognormal"]
     assert shape["mean"] == pytest.approx(np.exp(6.0 + 0.32), rel=0.03)
     assert shape["sigma"] == pytest.approx(0.8, rel=0.03)
     humps = np.concatenate([rng.integers(10, 20, 5000), rng.integers(3000, 3100, 5000)])
-    values = np.array(fitted_lengths(humps)["values"], np.float64)
-    assert ks_distance(values, humps.astype(np.float64)) <= 1 / 500 + 1e-9
+    humps = np.concatenate([humps, np.full(10_000, 700), [20_000]])
+    found = fitted_lengths(humps)
+    assert len(found["quantiles"]) < 30
+    assert found["quantiles"].items() >= {"p0": 10, "p50": 700, "p100": 20_000}.items()
+    drawn = lengths(QuantilesLength(**found), 40_000, rng)[0]
+    assert ks_distance(drawn.astype(np.float64), humps.astype(np.float64)) <= 0.01 + 1.95 / 40_000**0.5
     assert fitted_lengths(np.full(9, 5)) == {"fixed": 5}
 
 
@@ -116,23 +124,58 @@ def test_whatever_the_trace_the_section_is_valid(times: list[int], tokens: list[
     """Law: any times and lengths give a workload that a scenario takes and that can be drawn."""
     arrival_ns: IntColumn = np.sort(np.array(times, np.int64))
     arrival_ns -= arrival_ns[0]
-    lengths = fitted_lengths(np.array(tokens, np.int64))
-    for law in ("gamma", "weibull"):
-        arrivals = fitted_arrivals(arrival_ns, num_windows, law)
-        workload = {"num_requests": 5, "arrivals": arrivals, "prompt_tokens": lengths, "output_tokens": lengths}
+    found, clock = fitted_lengths(np.array(tokens, np.int64)), Clock.of(arrival_ns)
+    ways = [fitted_arrivals(arrival_ns, num_windows, law, clock) for law in ("gamma", "weibull")]
+    for arrivals in (*ways, nearest_arrivals(arrival_ns, None, clock)):
+        workload = {"num_requests": 5, "arrivals": arrivals, "prompt_tokens": found, "output_tokens": found}
         config = parse_scenario(small(workload=workload)).workload
         assert len(build_workload(config, 0, Path()).table) == 5
 
 
-def test_what_a_generator_cannot_say_is_said(tmp_path: Path) -> None:
-    """Long answers to long prompts have a rank correlation, scipy's; priorities are named as left out."""
+def test_chance_is_not_fitted(tmp_path: Path) -> None:
+    """A steady Poisson process in 50 windows: their rates do not spread with the counts, whose chance the generator
+    adds again, and windows of a true change keep it."""
+    path = write_trace(tmp_path / "t.csv", {"process": "poisson", "rate_rps": 2.0}, 5000)
+    rates = [window["rate_rps"] for window in fitted(path, 50).workload["arrivals"]["windows"]]
+    assert np.std(rates) < 0.5 * (2.0 / 50) ** 0.5  # by chance: √(rate / 50 s)
+    path = write_trace(tmp_path / "u.csv", section([(500.0, 1.0, 1.0), (500.0, 9.0, 1.0)], "gamma"), 5000, until_s=1e3)
+    rates = [window["rate_rps"] for window in fitted(path, 20).workload["arrivals"]["windows"]]
+    assert np.mean(rates[:10]) == pytest.approx(1.0, abs=0.25)
+    assert np.mean(rates[10:]) == pytest.approx(9.0, abs=0.7)
+
+
+def test_traffic_that_stops_and_goes_gets_more_windows(tmp_path: Path) -> None:
+    """Ten seconds of 20 requests/s, fifty of nothing, and so on: 200 in a window know nothing of that."""
+    path = write_trace(tmp_path / "t.csv", section([(10.0, 20.0, 1.0), (50.0, 0.0, 1.0)], "gamma"), 8000)
+    few, more = fitted(path, 40), fitted(path)
+    assert len(more.workload["arrivals"]["windows"]) > 80
+    assert more.quality["rate_curve"]["misplaced_share"] < 0.5 * few.quality["rate_curve"]["misplaced_share"]
+
+
+def test_lengths_go_together_as_in_the_trace(tmp_path: Path) -> None:
+    """The rank correlation is scipy's, the generator has it, and none is fitted where there is none but chance."""
     rng = np.random.default_rng(1)
-    prompts: npt.NDArray[np.int64] = rng.integers(1, 99, 300)
-    outputs = prompts + rng.integers(1, 60, 300)
-    rows = "".join(f"{i},{p},{o},{i % 2}\n" for i, (p, o) in enumerate(zip(prompts, outputs, strict=True)))
+    prompts = rng.lognormal(6, 1, 3000).astype(int) + 1
+    outputs = (prompts * rng.lognormal(-1, 0.7, 3000)).astype(int) + 1
+    for name, answers in (("t", outputs), ("u", rng.permutation(outputs))):
+        rows = "".join(f"{i},{p},{o}\n" for i, (p, o) in enumerate(zip(prompts, answers, strict=True)))
+        (tmp_path / f"{name}.csv").write_text("arrival_s,num_prompt_tokens,num_output_tokens\n" + rows)
+    found = fitted(tmp_path / "t.csv")
+    expected = stats.spearmanr(prompts, outputs).statistic
+    told = found.quality["prompt_output_rank_correlation"]
+    assert told["trace"] == pytest.approx(expected)
+    assert found.workload["length_correlation"] == pytest.approx(expected, abs=1e-3)
+    assert told["generator"] == pytest.approx(expected, abs=0.04)
+    assert "length_correlation" not in fitted(tmp_path / "u.csv").workload
+
+
+def test_what_a_generator_cannot_say_is_said(tmp_path: Path) -> None:
+    """Priorities are named as left out; where all lengths are alike there is no rank correlation."""
+    rng = np.random.default_rng(1)
+    rows = "".join(f"{i},{p},7,{i % 2}\n" for i, p in enumerate(rng.integers(1, 99, 300)))
     (tmp_path / "t.csv").write_text("arrival_s,num_prompt_tokens,num_output_tokens,priority\n" + rows)
     quality = fitted(tmp_path / "t.csv").quality
-    assert quality["prompt_output_rank_correlation"] == pytest.approx(stats.spearmanr(prompts, outputs).statistic)
+    assert quality["prompt_output_rank_correlation"] == {"trace": None, "generator": None}
     assert quality["left_out"] == ["priorities"]
 
 

@@ -4,25 +4,33 @@ from __future__ import annotations
 
 import json as jsonlib
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import yaml
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
 from simserve.errors import TraceError
 from simserve.scenario.messages import printable
+from simserve.trace_tools.clients import MAX_CLIENTS, clients_of, may_tell_clients
 from simserve.trace_tools.fit import Fit, fit
-from simserve.trace_tools.picture import columns
-from simserve.workload.trace import read_trace
+from simserve.trace_tools.fit_show import show_fit
+from simserve.workload.trace import Trace, read_trace
 
-SCHEMA_VERSION = 1
-_LABELS = {"gap_s": "gaps between arrivals", "prompt_tokens": "prompt tokens", "output_tokens": "output tokens"}
+SCHEMA_VERSION = 2
+MOST_CLIENTS = 20
 
 
-def fit_trace(path: Path, out: Path | None, format_name: str, num_windows: int | None, as_json: bool) -> None:
+class Asked(NamedTuple):
+    """What to fit: how many windows, whose requests (by columns), and how many of them apart."""
+
+    num_windows: int | None = None
+    by: Sequence[str] = ()
+    most: int = MOST_CLIENTS
+
+
+def fit_trace(path: Path, out: Path | None, format_name: str, asked: Asked, as_json: bool) -> None:
     """Fit a generator to a trace; write its ``workload:`` to ``out`` where given. Raises TraceError, one sentence."""
     if out is not None and out.exists():
         raise TraceError(printable(f"{out}: must not exist yet; remove it, or choose another --out"))
@@ -30,57 +38,42 @@ def fit_trace(path: Path, out: Path | None, format_name: str, num_windows: int |
         trace = read_trace(path, format_name)
         if not trace.has_times:
             raise TraceError(printable(f"{path.name}: must have times to be fitted (it has none)"))
-        found = fit(trace, num_windows)
+        most = min(asked.most, MAX_CLIENTS - 1)
+        found = fit(trace, asked.num_windows, clients_of(path, trace, asked.by, most) if asked.by else None)
+        others = [] if as_json or asked.by else may_tell_clients(path, trace)
     text = as_yaml(found, path.name)
     if out is not None:
-        try:
-            out.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise TraceError(
-                printable(f"{out}: cannot be written ({(error.strerror or str(error)).lower()})")
-            ) from None
+        _write(text, out)
     if as_json:
         document = {"schema_version": SCHEMA_VERSION, "trace": path.name, **found._asdict()}
         sys.stdout.write(jsonlib.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
         return
-    show(found, path.name, Console())
+    show_fit(found.quality, path.name, Console())
+    _show_hints(trace, others)
     sys.stdout.write(printable(f"wrote {out}: put it in place of a scenario's workload") + "\n" if out else f"\n{text}")
+
+
+def _write(text: str, out: Path) -> None:
+    try:
+        out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise TraceError(printable(f"{out}: cannot be written ({(error.strerror or str(error)).lower()})")) from None
 
 
 def as_yaml(found: Fit, name: str) -> str:
     """The section as text, with a line that says where it comes from; windows and values a line each."""
     told = ", ".join(f"{key} {each['trace']:.3f}" for key, each in found.quality["distances"].items())
     head = printable(f"# fitted to {name}; Kolmogorov–Smirnov distances: {told or 'none'}")
-    body = yaml.safe_dump({"workload": found.workload}, sort_keys=False, default_flow_style=None, width=110)
+    body = yaml.safe_dump(
+        {"workload": found.workload}, sort_keys=False, default_flow_style=None, width=110, allow_unicode=True
+    )
     return f"{head}\n{body}"
 
 
-def show(found: Fit, name: str, console: Console) -> None:
-    """How far the generator is from the trace, and what it leaves out."""
-    quality: dict[str, Any] = found.quality
-    table = Table(title=printable(f"{name}: fit"), box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
-    for heading in ("", "from the trace", "between two draws"):
-        table.add_column(heading, justify="right" if heading else "left")
-    for key, each in quality["distances"].items():
-        table.add_row(f"KS distance, {_LABELS[key]}", f"{each['trace']:.3f}", f"{each['chance']:.3f}")
-    curve = quality["rate_curve"]
-    misplaced = (f"{curve[key]:.1%}" for key in ("misplaced_share", "misplaced_by_chance"))
-    table.add_row("requests at another time", *misplaced)
-    console.print(table)
-    peak = max(*curve["trace"], *curve["generator"], 1)
-    for label in ("trace", "generator"):
-        drawn = columns([*curve[label], peak])[:-1]  # both on one scale
-        console.print(f"  {label:>9} {drawn}", highlight=False, soft_wrap=True)
-    cv = quality["gap_cv"]
-    console.print(f"  gaps' cv {cv['trace']:.3g} in the trace, {cv['generator']:.3g} generated", highlight=False)
-    if quality["clock_is_coarse"]:
-        console.print(
-            f"  the trace's clock steps by {quality['clock_tick_s']:g} s: gaps are compared so", highlight=False
-        )
-    correlation = quality["prompt_output_rank_correlation"]
-    if correlation is not None:
-        console.print(
-            f"  not in the generator: rank correlation of prompt and output, {correlation:+.2f}", highlight=False
-        )
-    if quality["left_out"]:
-        console.print(f"  not in the generator: {', '.join(quality['left_out'])}", highlight=False)
+def _show_hints(trace: Trace, others: Sequence[tuple[str, int]]) -> None:
+    """What the reader counted, and by which columns clients could be fitted apart."""
+    for note in trace.notes:
+        sys.stderr.write(printable(f"note: {note}") + "\n")
+    if others:
+        told = ", ".join(f"--by {name!r} ({num} values)" for name, num in others)
+        sys.stderr.write(printable(f"note: fits a tenant for each client: {told}") + "\n")

@@ -1,0 +1,89 @@
+"""A distribution of lengths as a scenario says it: one value, a lognormal where that is near, else some percentiles."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from simserve.request import IntColumn
+from simserve.scenario.length_models import LengthsConfig, LognormalLength, LognormalShape, QuantilesLength
+from simserve.workload.generate import at_shares
+from simserve.workload.length_pairs import shares_upto
+
+GOOD_ENOUGH = 0.05  # KS distance up to which two numbers stand for a whole distribution …
+GOOD_MEAN = 0.03  # … where they have its mean, too: tokens are what an engine works on
+NEAR = 0.01  # how far a table of percentiles may be from the distribution function
+MAX_PERCENTILES = 100
+DIGITS = 6  # of a share
+FIRST_SHARES = (0.5, 0.9, 0.99, 0.999)  # what people ask for, and what keeps the tail
+
+FloatColumn = npt.NDArray[np.float64]
+Lengths = dict[str, Any]
+
+
+class _Empirical(NamedTuple):
+    """The different lengths, and which share of all is shorter than, and which up to, each of them."""
+
+    values: IntColumn
+    below: FloatColumn
+    upto: FloatColumn
+
+    def errors(self, config: LengthsConfig) -> FloatColumn:
+        """How far a distribution is from this one at each length, on its left and on its right."""
+        left, right = shares_upto(config, self.values - 1) - self.below, shares_upto(config, self.values) - self.upto
+        return np.maximum(np.abs(left), np.abs(right))
+
+
+def fitted_lengths(tokens: IntColumn) -> Lengths:
+    """A scenario's distribution of lengths. A lognormal is near up to a Kolmogorov–Smirnov distance of 0.05 and with a
+    mean within 3 %."""
+    values, counts = np.unique(tokens, return_counts=True)
+    if len(values) == 1:
+        return {"fixed": int(values[0])}
+    upto = counts.cumsum() / len(tokens)
+    known = _Empirical(values, np.concatenate([[0.0], upto[:-1]]), upto)
+    return _lognormal(tokens, known) or {"quantiles": _percentiles(known)}
+
+
+def _lognormal(tokens: IntColumn, known: _Empirical) -> Lengths | None:
+    logs = np.log(tokens)
+    sigma, longest = float(logs.std()), int(known.values[-1])
+    mean = min(float(np.exp(logs.mean() + sigma**2 / 2)), float(2**31 - 1))
+    shape = LognormalShape(mean=float(f"{mean:.6g}"), sigma=float(f"{min(sigma, 10.0):.6g}"), max=longest)
+    config = LognormalLength(lognormal=shape)
+    drawn_mean = float(at_shares(config, (np.arange(10_000) + 0.5) / 10_000)[0].mean())
+    if known.errors(config).max() > GOOD_ENOUGH or abs(drawn_mean / float(tokens.mean()) - 1) > GOOD_MEAN:
+        return None
+    return config.model_dump()
+
+
+def _percentiles(known: _Empirical) -> dict[str, int]:
+    """As few as bring the table within 0.01 of the distribution function, at most 100: from p0, p50, p90, p99, p99.9
+    and p100 on, more where it is furthest away. A length that many share has two: where its share begins and ends."""
+    values, firsts = known.values, np.searchsorted(known.upto, FIRST_SHARES)
+    knots = {0.0: int(values[0]), 1.0: int(values[-1])}
+    knots |= {share: int(values[i]) for share, i in zip(FIRST_SHARES, firsts, strict=True)}
+    while len(knots) < MAX_PERCENTILES:
+        errors = known.errors(QuantilesLength(quantiles=_named(knots)))
+        worst = int(errors.argmax())
+        ends = _ends(float(known.below[worst]), float(known.upto[worst]), int(values[worst]), knots)
+        if errors[worst] <= NEAR or ends.keys() <= knots.keys():
+            break
+        knots = ends | knots
+    return _named(knots)
+
+
+def _ends(begin: float, end: float, tokens: int, knots: dict[float, int]) -> dict[float, int]:
+    """Where in the table a length stands: at its middle, or where many share it at both ends of them; a step beside the
+    end of a neighbour that stands at the very same place."""
+    if end - begin <= NEAR:
+        return {round((begin + end) / 2, DIGITS): tokens}
+    places, step = (round(begin, DIGITS), round(end, DIGITS)), 10.0**-DIGITS
+    taken = [knots.get(place, tokens) != tokens for place in places]
+    return {round(places[0] + step * taken[0], DIGITS): tokens, round(places[1] - step * taken[1], DIGITS): tokens}
+
+
+def _named(knots: dict[float, int]) -> dict[str, int]:
+    return {f"p{100 * share:.4f}".rstrip("0").rstrip("."): tokens for share, tokens in sorted(knots.items())}
