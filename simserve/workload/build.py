@@ -19,12 +19,13 @@ from simserve.workload.generate import arrival_times_ns
 from simserve.workload.length_pairs import length_pairs
 from simserve.workload.mixture import mixture
 from simserve.workload.owners import with_limits
+from simserve.workload.prefixes import ON_TOP, WITHIN, begun_alike, drawn_prefixes, first_of_session, in_words
 from simserve.workload.refusal import refusal
 from simserve.workload.replayed_sessions import in_sessions, whole_sessions, with_thoughts
 from simserve.workload.resample import circular_blocks, resampled
 from simserve.workload.streams import stream
 from simserve.workload.timestamps import NS_PER_S
-from simserve.workload.trace import MAX_SPAN_S, UNDECLARED, read_trace
+from simserve.workload.trace import MAX_SPAN_S, UNDECLARED, Trace, read_trace
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,10 @@ def _generated(config: GeneratedWorkload, seed: int) -> tuple[RequestTable, list
     notes = [f"{count:,} of {n:,} {name} were cut to the distribution's max" for name, count in cut.items() if count]
     declared, raised = _declared(np.full(n, UNDECLARED, np.int64), num_output_tokens, config.max_output_tokens)
     table = RequestTable(arrival_ns, num_prompt_tokens, num_output_tokens, declared, np.zeros(n, np.int64))
+    if config.shared_prefixes:
+        begun = drawn_prefixes(config.shared_prefixes, n, stream(seed, "shared_prefixes"))
+        table = replace(table, num_prompt_tokens=num_prompt_tokens + begun.num_tokens, content=begun)
+        raised.append(in_words(table, ON_TOP))
     return table, notes + raised
 
 
@@ -97,12 +102,14 @@ def _traced(config: TraceWorkload, seed: int, base_dir: Path) -> tuple[RequestTa
     tenants = None if tenants is None else replace(tenants, of=tenants.of[:n])
     table = RequestTable(trace.arrival_ns[:n], prompts, outputs, declared, priority, content, tenants)
     notes += raised
+    if config.shared_prefixes:
+        table = _begun_alike(table, config, trace, seed, notes)
     if config.resample is not None:
         table = _resampled(table, config.resample.block_requests, seed, path.name)
-        again = "; a request drawn again repeats its whole prompt" if table.content else ""
+        again = "; a request drawn again repeats its whole prompt" if content else ""
         blocks = f"blocks of {config.resample.block_requests:,} consecutive requests"
         notes.append(f"{path.name}: drawn anew in {blocks}{again}")
-    if table.content is not None:
+    if content is not None:
         notes.append(f"{path.name}: {_repeated(table)}")
     session = None if trace.session is None or config.resample is not None else trace.session[:n]
     wait_ns = None if trace.wait_ns is None else trace.wait_ns[:n]
@@ -118,6 +125,24 @@ def _traced(config: TraceWorkload, seed: int, base_dir: Path) -> tuple[RequestTa
     num_held = int(turns.follows.sum())
     notes.append(f"{path.name}: {num_held:,} of {n:,} requests are sent when the one before in their session has ended")
     return table, turns, notes
+
+
+def _begun_alike(table: RequestTable, config: TraceWorkload, trace: Trace, seed: int, notes: list[str]) -> RequestTable:
+    """The requests of a trace that does not tell what its prompts hold, with declared beginnings; those of one session
+    begin alike."""
+    name = Path(config.trace).name
+    if table.content is not None:
+        raise refusal(name, "tells what its prompts have in common: leave workload.shared_prefixes out")
+    n = len(table)
+    begun = drawn_prefixes(config.shared_prefixes, n, stream(seed, "shared_prefixes"))
+    if trace.session is not None:
+        begun = taken(begun, first_of_session(trace.session[:n]))
+    begun, num_short = begun_alike(begun, table.num_prompt_tokens)
+    if num_short:
+        notes.append(f"{name}: {num_short:,} prompts are shorter than the shared prefix drawn for them, and have none")
+    table = replace(table, content=begun)
+    notes.append(f"{name}: {in_words(table, WITHIN)}")
+    return table
 
 
 def _repeated(table: RequestTable) -> str:

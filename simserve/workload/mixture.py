@@ -7,16 +7,18 @@ mixture with one tenant more, or longer, begins with what the shorter one has of
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
 from simserve.errors import ScenarioError
-from simserve.request import IntColumn, RequestTable, Tenant, Tenants
+from simserve.request import IntColumn, Ranges, RequestTable, Tenant, Tenants
 from simserve.scenario.fields import MAX_SECONDS
 from simserve.scenario.workload_models import TenantConfig, TenantsWorkload
 from simserve.workload.generate import arrival_times_s, mean_rate_rps, with_rate_scale
 from simserve.workload.length_pairs import length_pairs
+from simserve.workload.prefixes import ON_TOP, drawn_prefixes, in_words, placed
 from simserve.workload.rates import FloatColumn
 from simserve.workload.streams import Stream, stream
 
@@ -30,20 +32,28 @@ def mixture(config: TenantsWorkload, seed: int) -> tuple[RequestTable, list[str]
     """
     arrival_ns, of = _merged(config, seed)
     prompts, outputs, declared, priority = (np.empty(len(of), np.int64) for _ in range(4))
-    notes = []
+    begun, notes = Ranges(np.zeros_like(of), np.zeros_like(of)), []
     for i, (name, tenant) in enumerate(config.tenants.items()):
         rows = np.flatnonzero(of == i)
         if not len(rows):
             notes.append(f"tenant {name} sends none of the first {len(of):,} requests")
             continue
         prompts[rows], outputs[rows], cut = length_pairs(tenant, len(rows), partial(_own, seed, name))
+        if tenant.shared_prefixes:
+            drawn = drawn_prefixes(tenant.shared_prefixes, len(rows), _own(seed, name, "shared_prefixes"))
+            begun = placed(begun, rows, drawn)
+            prompts[rows] += drawn.num_tokens
         declared[rows], raised = _declared(tenant, outputs[rows])
         priority[rows] = tenant.priority
         counts = {f"{what} were cut to the distribution's max": count for what, count in cut.items()}
         counts["declared maxima were below the true output length: raised to it"] = raised
         notes += [f"tenant {name}: {count:,} of {len(rows):,} {what}" for what, count in counts.items() if count]
     each = tuple(Tenant(name, **tenant.slo.model_dump()) for name, tenant in config.tenants.items())
-    return RequestTable(arrival_ns, prompts, outputs, declared, priority, tenants=Tenants(each, of)), notes
+    table = RequestTable(arrival_ns, prompts, outputs, declared, priority, tenants=Tenants(each, of))
+    if any(tenant.shared_prefixes for tenant in config.tenants.values()):
+        table = replace(table, content=begun)
+        notes.append(in_words(table, ON_TOP))
+    return table, notes
 
 
 def total_rate_rps(config: TenantsWorkload) -> float:

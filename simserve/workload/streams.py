@@ -18,6 +18,7 @@ Stream = Literal[
     "resample",
     "length_ties",
     "length_pairs",
+    "shared_prefixes",
 ]
 
 
