@@ -15,7 +15,6 @@ from simserve.scenario.client_models import ClientKeys
 from simserve.scenario.fields import MAX_REQUESTS, Name, Rate, Strict, Tokens
 from simserve.scenario.length_models import LengthCorrelation, LengthsConfig, ValuesLength
 from simserve.scenario.prefix_models import SharedPrefixes
-from simserve.scenario.prefix_models import SharedPrefixes
 from simserve.scenario.slo_models import SloConfig
 
 
@@ -100,11 +99,6 @@ class GeneratedWorkload(ClientKeys):
         description="system prompts that shares of the requests begin with, on top of prompt_tokens; engines with "
         "prefix_caching find them again",
     )
-    shared_prefixes: SharedPrefixes = Field(
-        default_factory=list,
-        description="system prompts that shares of the requests begin with, on top of prompt_tokens; engines with "
-        "prefix_caching find them again",
-    )
 
     @model_validator(mode="after")
     def _open_or_closed(self) -> Self:
@@ -125,11 +119,6 @@ class TenantConfig(Strict):
     length_correlation: LengthCorrelation = 0.0
     max_output_tokens: Tokens | None = Field(
         None, description="what its clients declare as their maximum; null: this tenant's longest output"
-    )
-    shared_prefixes: SharedPrefixes = Field(
-        default_factory=list,
-        description="system prompts that shares of its requests begin with, on top of prompt_tokens; no other tenant "
-        "has them",
     )
     shared_prefixes: SharedPrefixes = Field(
         default_factory=list,
@@ -228,11 +217,6 @@ class TraceWorkload(ClientKeys):
     )
     resample: ResampleConfig | None = Field(
         None, description="draw another trace like this one, by the seed; null: replay it as it is"
-    )
-    shared_prefixes: SharedPrefixes = Field(
-        default_factory=list,
-        description="what shares of the prompts begin with, where the trace does not tell: the first tokens of prompts "
-        "as long as they are; shorter ones have none",
     )
     shared_prefixes: SharedPrefixes = Field(
         default_factory=list,
