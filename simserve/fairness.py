@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from simserve.distributions import FloatColumn, describe
 from simserve.records import CANCELLED, FINISHED, REJECTED, TIMED_OUT, RequestRecords
-from simserve.request import Tenants
+from simserve.request import IntColumn, Tenants
 
 SLO_LATENCIES = ("ttft_s", "tpot_s", "e2e_s")
 Mask = npt.NDArray[np.bool_]
@@ -58,9 +58,18 @@ def by_tenant(
     tenants = requests.table.tenants
     if tenants is None:
         return {}
-    of_each = {tenant.name: np.flatnonzero(tenants.of == i) for i, tenant in enumerate(tenants.each)}
-    described = {name: _one(requests, rows, columns, good, makespan_s) for name, rows in of_each.items()}
-    return {"tenants": described, "fairness": _fairness(requests, of_each, described)}
+    described = {
+        tenant.name: _one(requests, rows, columns, good, makespan_s)
+        for tenant, rows in zip(tenants.each, _rows_of_each(tenants), strict=True)
+    }
+    everybody = np.ones(len(requests.table), np.bool_)
+    return {"tenants": described, "fairness": fairness(requests, everybody, columns, good)}
+
+
+def _rows_of_each(tenants: Tenants) -> list[npt.NDArray[np.intp]]:
+    """Each tenant's requests in order, however many tenants there are, in one sort."""
+    counts = np.bincount(tenants.of, minlength=len(tenants.each))
+    return np.split(np.argsort(tenants.of, kind="stable"), counts.cumsum()[:-1])
 
 
 def _one(
@@ -87,22 +96,34 @@ def _one(
     }
 
 
-def _fairness(
-    requests: RequestRecords, of_each: Mapping[str, npt.NDArray[np.intp]], described: Mapping[str, Mapping[str, Any]]
+def fairness(
+    requests: RequestRecords, rows: Mask, columns: Mapping[str, FloatColumn], good: Mask
 ) -> dict[str, float | None]:
-    """Jain's index over the tenants who sent anything, of four things that they may care for alike.
+    """Jain's index over the tenants who sent anything in ``rows``, of four things that they may care for alike; nothing
+    where requests are nobody's in particular.
 
     ``output_tokens_per_s``: tokens got, which differ as much as what was asked; ``served_share``: output tokens got of
     those asked for; ``slo_attainment``: share of requests within their limits; ``speed``: tokens per second of waiting,
     one over the mean normalized latency. Who got no answer has 0 in all of them.
     """
-    senders = {name: each for name, each in described.items() if each["num_requests"]}
-    asked = {name: int(requests.table.num_output_tokens[of_each[name]].sum()) for name in senders}
-    latency = {name: each["normalized_latency_s"]["mean"] for name, each in senders.items()}
+    tenants = requests.table.tenants
+    if tenants is None:
+        return {}
+
+    def added(which: Mask, amounts: FloatColumn | IntColumn | None = None) -> FloatColumn:
+        """Σ of the amounts (by default 1) over each tenant's rows among ``which``."""
+        weights = None if amounts is None else amounts[which]
+        return np.bincount(tenants.of[which], weights, len(tenants.each)).astype(np.float64)
+
+    answered = rows & (requests.status == FINISHED)
+    sent, got = added(rows), added(answered, requests.num_emitted_tokens)
+    latency, num_answered = added(answered, columns["normalized_latency_s"]), added(answered)
+    senders = sent > 0
     shares = {
-        "output_tokens_per_s": [each["output_tokens_per_s"] for each in senders.values()],
-        "served_share": [each["output_tokens"] / asked[name] for name, each in senders.items()],
-        "slo_attainment": [each["slo_attainment"] for each in senders.values()],
-        "speed": [1 / latency[name] if latency[name] else 0.0 for name in senders],
+        "output_tokens_per_s": (got, np.ones_like(got)),
+        "served_share": (got, added(rows, requests.table.num_output_tokens)),
+        "slo_attainment": (added(rows & good), sent),
+        "speed": (num_answered, latency),
     }
-    return {name: jain(np.array(values, np.float64)) for name, values in shares.items()}
+    ratios = {name: np.divide(a, b, out=np.zeros_like(a), where=b > 0) for name, (a, b) in shares.items()}
+    return {name: jain(ratio[senders]) for name, ratio in ratios.items()}

@@ -118,6 +118,47 @@ def test_studies_hold_tenants_to_their_own_limits_too() -> None:
 def test_without_tenants_nothing_is_said_of_them() -> None:
     """The keys are there only where there is something to tell."""
     assert not {"tenants", "fairness"} & summarize(records_of(Served(0, 0, 1, 2, 5))).keys()
+    assert "fairness" not in measure(records_of(Served(0, 0, 1, 2, 5)), None, WarmupRule(0.0, False))
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 50), st.integers(2, 9)), min_size=1, max_size=12))
+def test_fairness_is_jain_of_what_the_tenants_figures_say(rows: list[tuple[int, int, int]]) -> None:
+    """Law: of any requests, each index is Jain's of the numbers that ``tenants`` has for those who sent something."""
+    served = [Served(i, i, i + 1, i + end, tokens) for i, (_, tokens, end) in enumerate(rows)]
+    of = [tenant for tenant, _, _ in rows]
+    summary = summarize(owned(records_of(*served), tuple(Tenant(f"t{i}", e2e_s=5.0) for i in range(4)), of))
+    senders = [each for each in summary["tenants"].values() if each["num_requests"]]
+    compared = {
+        "output_tokens_per_s": [each["output_tokens_per_s"] for each in senders],
+        "slo_attainment": [each["slo_attainment"] for each in senders],
+        "speed": [1 / each["normalized_latency_s"]["mean"] for each in senders],
+        "served_share": [1.0 for _ in senders],
+    }
+    for name, values in compared.items():
+        index = jain(np.array(values))
+        assert summary["fairness"][name] == (None if index is None else pytest.approx(index))
+
+
+def test_studies_measure_fairness_after_the_warm_up() -> None:
+    """Of the whole run the summary's indices; with the first half cut, those of the second half alone: there a and b
+    get 10 tokens each in 2 s, and before b had waited ten times as long."""
+    served = [Served(0, 0, 1, 2, 10), Served(0, 0, 1, 20, 10), Served(30, 30, 31, 32, 10), Served(30, 30, 31, 32, 10)]
+    records = owned(records_of(*served), (Tenant("a"), Tenant("b")), [0, 1, 0, 1])
+    whole = measure(records, None, WarmupRule(0.0, False))
+    assert whole["fairness"] == pytest.approx(summarize(records)["fairness"])
+    assert whole["fairness"]["speed"] < 0.9
+    assert measure(records, None, WarmupRule(0.5, True))["fairness"]["speed"] == pytest.approx(1.0)
+
+
+def test_a_thousand_tenants_are_described_like_two() -> None:
+    """Rows are dealt out in one sort: each tenant has its own requests, in order, and those who sent none are there."""
+    served = [Served(i, i, i + 1, i + 2 + i % 3, 5) for i in range(90)]
+    of = [(7 * i) % 30 * 3 for i in range(90)]
+    tenants = summarize(owned(records_of(*served), tuple(Tenant(f"t{i}") for i in range(100)), of))["tenants"]
+    for i in range(100):
+        mine = [one.last_token_s - one.arrival_s for one, owner in zip(served, of, strict=True) if owner == i]
+        assert tenants[f"t{i}"]["num_requests"] == len(mine)
+        assert tenants[f"t{i}"]["e2e_s"]["mean"] == (pytest.approx(np.mean(mine)) if mine else None)
 
 
 SHARED = {

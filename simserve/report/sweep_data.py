@@ -25,6 +25,8 @@ PLAIN = (
     "requests_per_s",
     "goodput_rps",
     "slo_attainment",
+    "fairness.speed",
+    "fairness.slo_attainment",
     "mean_batch_size",
     "mean_waiting",
     "kv_used",
