@@ -4,6 +4,7 @@ SimserveError
 ├── InputError            the user's input is wrong: one sentence, exit code 2
 │   ├── ScenarioError     a scenario file, an override, or a name in it
 │   ├── TraceError        a trace file
+│   │   └── NoTrace       there is none of that name
 │   ├── ProfileError      a step-time profile
 │   ├── ModelError        a model name or config.json
 │   ├── FootprintError    a weight scheme, a memory size, or weights that no memory holds
@@ -30,6 +31,10 @@ class ScenarioError(InputError):
 
 class TraceError(InputError):
     """A trace file cannot be read as the dialect it is said to be."""
+
+
+class NoTrace(TraceError):
+    """There is no file of that name."""
 
 
 class ProfileError(InputError):

@@ -18,6 +18,7 @@ from simserve.errors import TraceError
 from simserve.scenario import TenantsWorkload, parse_scenario
 from simserve.trace_tools.clients import clients_of, may_tell_clients
 from simserve.trace_tools.fit import fit
+from simserve.trace_tools.fit_show import COINCIDE
 from simserve.trace_tools.measures import dispersion, rank_correlation, window_sizes_s
 from simserve.workload.trace import read_trace
 from tests.scenario_builders import small
@@ -130,6 +131,18 @@ def test_the_command_by_column(tmp_path: Path) -> None:
     assert "--by 'Model' (2 values), --by 'Log Type' (2 values)" in plain.stderr
     one = CliRunner().invoke(app, ["trace", "fit", str(path), "--by", "Model", "--clients", "1", "--json"])
     assert list(json.loads(one.stdout)["workload"]["tenants"]) == ["ChatGPT", "others"]
+
+
+def test_bursts_that_come_together_are_told(tmp_path: Path) -> None:
+    """One bursty stream whose requests are one of ten users' each, by a die: apart the users are nearly Poisson, and
+    together they are not; users of their own say nothing of the kind."""
+    rng = np.random.default_rng(2)
+    times = np.cumsum(rng.gamma(0.05, 20.0, 4000))
+    for name, who in (("together", rng.integers(0, 10, 4000)), ("apart", np.zeros(4000, int))):
+        rows = "".join(f"{t:.6f},9,9,u{i}\n" for t, i in zip(times, who, strict=True))
+        (tmp_path / f"{name}.csv").write_text("arrival_s,num_prompt_tokens,num_output_tokens,user\n" + rows)
+        words = ["trace", "fit", str(tmp_path / f"{name}.csv"), "--by", "user", "--windows", "1"]
+        assert (COINCIDE in CliRunner().invoke(app, words).stdout) == (name == "together")
 
 
 def test_clients_who_all_come_at_once_are_refused(tmp_path: Path) -> None:

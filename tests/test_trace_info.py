@@ -93,6 +93,18 @@ def test_sessions_are_counted(tmp_path: Path) -> None:
     assert "2, 1.5 requests each, at most 2" in shown and "1 request waits for the answer before it" in shown
 
 
+def test_burstiness_by_window_and_lengths_that_go_together(tmp_path: Path) -> None:
+    """Pairs at one time, a pair a second for 20 s: 4 requests in 2 s whatever the place, so no size of window sees any
+    spread; of prompts 1 to 40, answers in the opposite order have rank correlation −1. Both are printed."""
+    path = _own(tmp_path, "\n".join(f"{i // 2},{i + 1},{41 - i}" for i in range(41)))
+    found = json.loads(_typed("info", path, "--json").stdout)
+    assert found["arrivals"]["dispersion"] == [{"window_s": 1.0, "variance_over_mean": 0.0}]
+    assert found["prompt_output_rank_correlation"] == pytest.approx(-1)
+    shown = _typed("info", path).stdout
+    assert "by size of the window: 0 in 1 s" in shown
+    assert "rank correlation of prompt and output -1.00" in shown
+
+
 @pytest.mark.parametrize("width", [40, 60, 80, 200])
 def test_no_figure_is_cut_in_a_narrow_terminal(tmp_path: Path, width: int) -> None:
     """Columns are left out instead, down to four; nothing ends in an ellipsis."""

@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 
 from simserve.errors import InputError, TraceError
-from simserve.workload import read_trace
+from simserve.scenario import TraceWorkload
+from simserve.workload import build_workload, read_trace
 
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
 OWN = "arrival_s,num_prompt_tokens,num_output_tokens\n"
@@ -120,10 +121,11 @@ def test_bytes_that_are_no_trace(tmp_path: Path, case: str) -> None:
 
 
 def test_places_that_hold_no_file(tmp_path: Path) -> None:
-    """A missing file says how to name one; a folder, a pipe and an impossible name are called what they are."""
+    """There is no such file, and a scenario says how to name one; a folder, a pipe and an impossible name are called
+    what they are."""
     os.mkfifo(tmp_path / "pipe")
     cases = {
-        tmp_path / "none.csv": "no such file; name the trace by --set workload.trace=FILE",
+        tmp_path / "none.csv": "none.csv: no such file",
         tmp_path: "must be a file (got a folder)",
         tmp_path / "pipe": "must be a file (got a device or pipe)",
         tmp_path / "a\x00b": "cannot be a file's name",
@@ -134,6 +136,9 @@ def test_places_that_hold_no_file(tmp_path: Path) -> None:
             read_trace(path)
         assert expected in str(caught.value)
         assert str(caught.value).isprintable()
+        assert "--set" not in str(caught.value)
+    with pytest.raises(TraceError, match=r"none.csv: no such file; name the trace by --set workload.trace=FILE$"):
+        build_workload(TraceWorkload(trace="none.csv"), 0, tmp_path)
 
 
 @pytest.mark.parametrize(

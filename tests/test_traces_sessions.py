@@ -32,6 +32,20 @@ def read(folder: Path, text: str, name: str = "t.csv") -> Trace:
     return read_trace(folder / name)
 
 
+def test_the_session_of_a_round_may_be_called_id(tmp_path: Path) -> None:
+    """As TraceLab's runner reads it: the same trace under either name; beside a session_id, an id is not used."""
+    rows = "7,0,0,0,512,64,100\n7,0,1,576,128,64,100\n8,200,0,0,400,48,80\n"
+    own, other = read(tmp_path, ROUNDS + rows), read(tmp_path, ROUNDS.replace("session_id", "id") + rows, "u.csv")
+    assert other.format_name == "tracelab"
+    assert told(other) == told(own)
+    both = read(
+        tmp_path, ROUNDS.replace("session_id", "session_id,id") + rows.replace("7,0", "7,x,0").replace("8,2", "8,x,2")
+    )
+    assert told(both) == told(own)
+    with pytest.raises(TraceError, match="lacks the column 'session_id' of the tracelab format"):
+        read(tmp_path, ROUNDS.replace("session_id", "sess") + rows, "v.csv")
+
+
 def session(start_ns: int, *parts: tuple[int, int, int], **more: Any) -> dict[str, Any]:
     names = ("input_toks", "output_toks", "tool_duration_ns")
     requests = [dict(zip(names, part, strict=True)) for part in parts]

@@ -112,6 +112,7 @@ def _curve(arrival_ns: IntColumn, span_ns: int) -> IntColumn:
 def _left_out(trace: Trace, clients: Clients | None) -> list[str]:
     known = {
         "sessions": trace.session is not None,
+        "tenants": trace.tenants is not None and clients is None,
         "shared prefixes": trace.content is not None,
         "priorities": _has_priorities(trace, clients),
         "declared maxima": bool((trace.max_output_tokens != UNDECLARED).any()),

@@ -14,6 +14,8 @@ from simserve.trace_tools.show import WIDTH_IN_A_PIPE, duration
 
 LABELS = {"gap_s": "gaps between arrivals", "prompt_tokens": "prompt tokens", "output_tokens": "output tokens"}
 UNKNOWN = "–"
+COINCIDE = "clients' bursts come together in the trace, and each tenant's by themselves: a fit without --by has them"
+FAR, TOGETHER = 0.1, 2.0  # gaps of all that are so far, and by so much further than those of any client
 Quality = dict[str, Any]
 
 
@@ -33,6 +35,8 @@ def show_fit(quality: Quality, name: str, console: Console) -> None:
     if quality["clock_is_coarse"]:
         tick = f"the trace's clock steps by {quality['clock_tick_s']:g} s: gaps are compared so"
         console.print(f"  {tick}", highlight=False, soft_wrap=True)
+    if _coincide(quality):
+        console.print(f"  {COINCIDE}", highlight=False, soft_wrap=True)
     if quality["left_out"]:
         console.print(f"  not in the generator: {', '.join(quality['left_out'])}", highlight=False, soft_wrap=True)
 
@@ -76,6 +80,19 @@ def _clients(clients: dict[str, Quality]) -> Table:
             *(_text(correlation[of], "+.2f") for of in ("trace", "generator")),
         )
     return table
+
+
+def _coincide(quality: Quality) -> bool:
+    """Whether each client's gaps are well fitted, and those of all together are not."""
+    if "clients" not in quality or "gap_s" not in quality["distances"]:
+        return False
+    of_all = quality["distances"]["gap_s"]["trace"]
+    each = [
+        client["distances"]["gap_s"]["trace"]
+        for client in quality["clients"].values()
+        if "gap_s" in client["distances"]
+    ]
+    return bool(of_all > max(FAR, TOGETHER * max(each, default=of_all)))
 
 
 def _text(value: float | None, form: str) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simserve.request import IntColumn, RequestTable
+from simserve.trace_tools.measures import dispersion, rank_correlation, window_sizes_s
 from simserve.workload.content import num_blocks, repeated_tokens
 from simserve.workload.sessions import NO_SESSION, OWN_TIME
 from simserve.workload.timestamps import NS_PER_S
@@ -27,6 +28,7 @@ def profile(trace: Trace) -> Profile:
         "arrivals": _arrivals(trace) if trace.has_times else None,
         "num_prompt_tokens": lengths(trace.num_prompt_tokens),
         "num_output_tokens": lengths(trace.num_output_tokens),
+        "prompt_output_rank_correlation": rank_correlation(trace.num_prompt_tokens, trace.num_output_tokens),
         "declared_max_output_tokens": _declared(trace),
         "priorities": _priorities(trace.priority),
         "tenants": _tenants(trace),
@@ -38,7 +40,8 @@ def profile(trace: Trace) -> Profile:
 
 def _arrivals(trace: Trace) -> Profile:
     """Rates in requests per second. Burstiness twice: the CV of the gaps (Poisson: 1), and the dispersion of the counts
-    (variance over mean, Poisson: 1) in the windows of the picture, which also sees what is slower than a gap."""
+    (variance over mean, Poisson: 1) in the windows of the picture and of round sizes, which also sees what is slower
+    than a gap."""
     span_ns = int(trace.arrival_ns[-1])
     counts = window_counts(trace.arrival_ns)
     gaps = np.diff(trace.arrival_ns)
@@ -50,6 +53,10 @@ def _arrivals(trace: Trace) -> Profile:
         "window_s": window_s,
         "gap_cv": _ratio(float(gaps.std()), float(gaps.mean())) if span_ns else None,
         "count_dispersion": float(counts.var() / counts.mean()) if span_ns and len(counts) > 1 else None,
+        "dispersion": [
+            {"window_s": size_s, "variance_over_mean": dispersion(trace.arrival_ns, size_s, span_ns)}
+            for size_s in window_sizes_s(trace.arrival_ns)
+        ],
         "longest_gap_s": float(gaps.max()) / NS_PER_S if len(gaps) else None,
         "share_at_the_time_of_another": float((gaps == 0).mean()) if len(gaps) else None,
         "counts": counts.tolist(),

@@ -65,6 +65,9 @@ def _time_facts(arrivals: Profile | None) -> list[tuple[str, str]]:
     if arrivals["count_dispersion"] is not None:
         windows = f"{len(arrivals['counts'])} windows"
         facts.append(("counts", f"variance {arrivals['count_dispersion']:.3g} × mean in {windows} (Poisson: 1)"))
+    if sizes := arrivals["dispersion"]:
+        told = [f"{each['variance_over_mean']:.3g} in {duration(each['window_s'])}" for each in sizes]
+        facts.append(("", f"by size of the window: {', '.join(told)}"))
     facts.append(("longest gap", duration(arrivals["longest_gap_s"])))
     if share := arrivals["share_at_the_time_of_another"]:
         facts.append(("same time", f"{100 * share:.3g} % arrive at the very time of the one before"))
@@ -73,6 +76,8 @@ def _time_facts(arrivals: Profile | None) -> list[tuple[str, str]]:
 
 def _other_facts(found: Profile) -> list[tuple[str, str]]:
     facts = []
+    if (correlation := found["prompt_output_rank_correlation"]) is not None:
+        facts.append(("long with long", f"rank correlation of prompt and output {correlation:+.2f}"))
     if declared := found["declared_max_output_tokens"]:
         facts.append(("declared maxima", f"{declared['num_requests']:,} requests, at most {declared['max']:,} tokens"))
     if len(found["priorities"]) > 1 or "0" not in found["priorities"]:

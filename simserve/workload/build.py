@@ -10,12 +10,14 @@ from pathlib import Path
 import numpy as np
 
 from simserve.clients.plan import OPEN_LOOP, ClientPlan, Turns
-from simserve.errors import ScenarioError
+from simserve.errors import NoTrace, ScenarioError, TraceError
 from simserve.request import IntColumn, RequestTable
+from simserve.scenario.session_models import SessionsConfig
 from simserve.scenario.workload_models import GeneratedWorkload, TenantsWorkload, TraceWorkload, WorkloadConfig
 from simserve.workload.behaviour import client_plan
 from simserve.workload.content import repeated_tokens, taken
 from simserve.workload.generate import arrival_times_ns
+from simserve.workload.generated_sessions import drawn_sessions
 from simserve.workload.length_pairs import length_pairs
 from simserve.workload.mixture import mixture
 from simserve.workload.owners import with_limits
@@ -45,7 +47,9 @@ def build_workload(config: WorkloadConfig, seed: int, base_dir: Path) -> Workloa
     trace, ScenarioError for times that would take decades or blocks longer than the trace.
     """
     turns = None
-    if isinstance(config, GeneratedWorkload):
+    if isinstance(config, GeneratedWorkload) and config.sessions is not None:
+        table, turns, notes = _generated_sessions(config, config.sessions, seed)
+    elif isinstance(config, GeneratedWorkload):
         table, notes = _generated(config, seed)
     elif isinstance(config, TenantsWorkload):
         table, notes = mixture(config, seed)
@@ -83,9 +87,29 @@ def _generated(config: GeneratedWorkload, seed: int) -> tuple[RequestTable, list
     return table, notes + raised
 
 
+def _generated_sessions(
+    config: GeneratedWorkload, sessions: SessionsConfig, seed: int
+) -> tuple[RequestTable, Turns, list[str]]:
+    drawn = drawn_sessions(config, sessions, seed)
+    at_once, outputs = np.zeros(config.num_requests, np.int64), drawn.num_output_tokens
+    declared, raised = _declared(np.full(len(outputs), UNDECLARED, np.int64), outputs, config.max_output_tokens)
+    table = RequestTable(at_once, drawn.num_prompt_tokens, outputs, declared, at_once, drawn.content)
+    table = replace(table, session=drawn.session)
+    num_sessions = drawn.num_sessions
+    told = f"sessions: {len(table):,} requests in {num_sessions:,} sessions; {_repeated(table)}"
+    notes = [*drawn.notes, *raised, told]
+    if config.arrivals is None:
+        return table, whole_sessions(drawn.session, drawn.wait_ns), notes
+    starts_ns = arrival_times_ns(config.arrivals, num_sessions, stream(seed, "arrivals"))
+    return *in_sessions(table, drawn.session, drawn.wait_ns, starts_ns[drawn.session]), notes
+
+
 def _traced(config: TraceWorkload, seed: int, base_dir: Path) -> tuple[RequestTable, Turns | None, list[str]]:
     path = base_dir / config.trace
-    trace = read_trace(path, config.format)
+    try:
+        trace = read_trace(path, config.format)
+    except NoTrace as error:
+        raise TraceError(f"{error}; name the trace by --set workload.trace=FILE") from None
     notes = list(trace.notes)
     n = min(config.limit or len(trace), len(trace))
     if n < len(trace):
@@ -112,6 +136,7 @@ def _traced(config: TraceWorkload, seed: int, base_dir: Path) -> tuple[RequestTa
     if content is not None:
         notes.append(f"{path.name}: {_repeated(table)}")
     session = None if trace.session is None or config.resample is not None else trace.session[:n]
+    table = replace(table, session=session)
     wait_ns = None if trace.wait_ns is None else trace.wait_ns[:n]
     if config.concurrency is not None:
         what = "send its requests" if session is None else "play its sessions"

@@ -27,6 +27,7 @@ class Dialect:
     covers_prompt: bool = True  # the ids of a row stand for its whole prompt, not only for how it begins
     lengths_only: bool = False  # files may lack times, and then have an order alone
     appends: bool = False  # a prompt is what it keeps of its session and ``num_prompt_tokens`` more
+    instead: Mapping[str, str] = field(default_factory=dict)  # our word -> another name, where the column is not there
     total: str = ""  # the column of prompt and output together: compared, not used
     marks: tuple[str, ...] = ()  # further columns that tell it, and are not used
 
@@ -111,6 +112,7 @@ TRACELAB = Dialect(  # TraceLab's session runner: a row per round, whose prompt 
     },
     {"arrival": "arrival_time", "wait_after": "tool_wait_after_ms"},
     appends=True,
+    instead={"session": "id"},  # as its runner reads it
 )
 TRACELAB_LOG = Dialect(  # TraceLab's published rounds of coding agents, with the times at which their inputs were ready
     "tracelab_log",
@@ -148,10 +150,14 @@ def match_columns(found: Sequence[str], dialect: Dialect, where: str) -> dict[st
     for column in found:
         by_fold.setdefault(fold(column), []).append(column)
     may_lack = _may_lack(dialect, set(by_fold))
-    missing = [name for word, name in dialect.columns.items() if fold(name) not in by_fold and word not in may_lack]
+    wanted = {**dialect.columns, **dialect.optional, **({"total": dialect.total} if dialect.total else {})}
+    for word, other in dialect.instead.items():
+        if fold(wanted[word]) not in by_fold and fold(other) in by_fold:
+            wanted[word] = other
+    required = {word: name for word, name in dialect.columns.items() if word not in may_lack}
+    missing = [name for word, name in required.items() if fold(wanted[word]) not in by_fold]
     if missing:
         raise refusal(where, _missing(missing, found, dialect))
-    wanted = {**dialect.columns, **dialect.optional, **({"total": dialect.total} if dialect.total else {})}
     for column in wanted.values():
         if len(by_fold.get(fold(column), [])) > 1:
             twice = " and ".join(map(repr, by_fold[fold(column)]))

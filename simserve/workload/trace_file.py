@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pandas as pd
 
+from simserve.errors import NoTrace
+from simserve.scenario.messages import printable
 from simserve.workload.json_lines import json_rows
 from simserve.workload.refusal import refusal
 
@@ -53,7 +55,7 @@ def _read_bytes(path: Path) -> bytes:
         with gzip.open(path) if is_gzip else path.open("rb") as stream:
             raw = stream.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        raise refusal(path, "no such file; name the trace by --set workload.trace=FILE") from None
+        raise NoTrace(printable(f"{path}: no such file")) from None
     except EOFError:
         raise refusal(path.name, "is a truncated gzip file; fetch it again") from None
     except (gzip.BadGzipFile, zlib.error) as error:
