@@ -159,7 +159,9 @@ def test_prompts_share_no_beginning():
 
 
 def _prompt(dialect, chain, num_prompt=20, salt=1, seed=0):
-    beginning = None if chain is None else Beginning(Chain(chain, 4), salt)
+    if chain is not None and not isinstance(chain, Chain):
+        chain = Chain(chain, 4)
+    beginning = None if chain is None else Beginning(chain, salt)
     body = json.loads(dialect.body(num_prompt, 1, np.random.default_rng(seed), beginning))
     return body["prompt"] if dialect.token_ids else body["prompt"].split()
 
@@ -182,6 +184,35 @@ def test_beginnings_in_words_have_the_tokens_of_a_block():
     dialect = Dialect("m", token_ids=None, tokens_per_unit=2.0)
     one, other = _prompt(dialect, [5], seed=1), _prompt(dialect, [5], seed=2)
     assert len(one) == 10 and one[:2] == other[:2] and one[2:] != other[2:]
+
+
+@pytest.mark.parametrize("ids", [(260, 1000), None], ids=["token ids", "words"])
+@pytest.mark.parametrize("tokens_per_unit", [1.0, 2.5])
+def test_prompts_that_begin_as_a_range_do(ids, tokens_per_unit):
+    """Ranges from one number are one text as far as both go, in units that hold no more than their tokens; another
+    number, or another salt, is another text."""
+    dialect = Dialect("m", token_ids=ids, tokens_per_unit=tokens_per_unit)
+
+    def prompt(first, num_tokens, **more):
+        return _prompt(dialect, Chain(range(first, first + num_tokens), 1), num_prompt=100, **more)
+
+    long, short = prompt(0, 60, seed=1), prompt(0, 25, seed=2)
+    alike = int(25 / tokens_per_unit)
+    assert len(long) == len(short) == 100 / tokens_per_unit
+    assert long[:alike] == short[:alike] and long[alike:] != short[alike:]
+    assert long[: int(60 / tokens_per_unit)] == prompt(0, 60, seed=3)[: int(60 / tokens_per_unit)]
+    assert long[:alike] not in (prompt(60, 25)[:alike], prompt(0, 25, salt=2)[:alike])
+    assert len(prompt(0, 10**9)) == 100 / tokens_per_unit  # a chain may go on beyond the prompt
+
+
+@pytest.mark.parametrize("tokens_per_unit", [1.0, 2.5])
+def test_a_short_last_block_is_text_of_its_length(tokens_per_unit):
+    """Two blocks of ten tokens and one of five, in 25 tokens: all of one text, whatever follows."""
+    dialect = Dialect("m", token_ids=(260, 1000), tokens_per_unit=tokens_per_unit)
+    chain = Chain([3, 4, 5], 10, short_by=5)
+    one, other = (_prompt(dialect, chain, num_prompt=num, seed=num) for num in (25, 100))
+    alike = int(25 / tokens_per_unit)
+    assert len(one) == alike and one == other[:alike] and len(other) == 100 / tokens_per_unit
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Validation against real engines in process, on the smallest model: every step's composition is ours, before times."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +15,13 @@ from simserve.errors import InputError, ScenarioError
 from simserve.recorded.engine_run import from_engine_run
 from simserve.recorded.run import table_of
 from simserve.recorded.steps import read_engine_run
-from simserve.request import Content
+from simserve.request import Content, Ranges
 from simserve.scenario import load_scenario
 from simserve.step_time.profile_schema import load_profile
 from simserve.validate.command import ValidateOptions, validate
 from simserve.validate.in_process import RealEngine
 from simserve.validate.prompts import prompts_of
+from tests.prefixes import content_of
 
 SCENARIO = {
     "name": "tiny",
@@ -248,3 +250,17 @@ def test_prompts_of_equal_content_begin_alike():
     assert first[:4] == second[:4] and first[4:8] != second[4:8] and first[8:] != second[8:9]
     assert all(4 <= token < 1000 for token in (*first, *second, *third))
     assert list(prompts_of(table, 1000)) == list(prompts_of(table, 1000))
+
+
+def test_prompts_of_ranges_and_short_blocks_begin_alike():
+    """As far as both are known: 30 tokens of one range; all 25 of two prompts whose last block of ten is the same five;
+    a chain that goes on beyond its prompt is the beginning of it."""
+    table = table_of(np.zeros(3, np.int64), np.array([40, 50, 20]), np.ones(3, np.int64))
+    known = (np.array([7, 7, 7]), np.array([30, 45, 60]))
+    one, other, cut = prompts_of(replace(table, content=Ranges(*known)), 1000)
+    assert (len(one), len(other), len(cut)) == (40, 50, 20)
+    assert one[:30] == other[:30] and one[30:34] != other[30:34] and cut == one[:20]
+    table = table_of(np.zeros(2, np.int64), np.array([25, 25]), np.ones(2, np.int64))
+    content = content_of(["ABC", "ABC"], 10, [25, 25])
+    one, other = prompts_of(replace(table, content=content), 1000)
+    assert one == other and len(one) == 25

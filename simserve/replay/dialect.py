@@ -83,8 +83,11 @@ class Dialect:
             num_units = min(units, int(chain.num_tokens / self.tokens_per_unit))
             return [self._random(num_units, np.random.default_rng([salt, chain.ids.start]))]
         each = max(1, round(chain.block_tokens / self.tokens_per_unit))
-        names = chain.ids[: units // each]
-        return [self._random(each, np.random.default_rng([salt, name])) for name in names]
+        sizes = [
+            min(each, left) for left in range(min(units, round(chain.num_tokens / self.tokens_per_unit)), 0, -each)
+        ]
+        named = zip(chain.ids, sizes, strict=False)
+        return [self._random(size, np.random.default_rng([salt, name])) for name, size in named]
 
     def _random(self, units: int, rng: np.random.Generator) -> npt.NDArray[Any]:
         return rng.choice(_LETTERS, units) if self.token_ids is None else rng.integers(*self.token_ids, units)
