@@ -107,8 +107,8 @@ class Request:
 class RequestTable:
     """A workload in columns, sorted by arrival; row i is the request with id i. One million rows take 40 MB.
 
-    ``content`` says which prompts begin alike, where the trace tells, and ``tenants`` whose the requests are, where
-    there are several.
+    ``content`` says which prompts begin alike, where the trace tells, ``tenants`` whose the requests are, where there
+    are several, and ``session`` which of them are one conversation (-1: a request of its own), where there are any.
     """
 
     arrival_ns: IntColumn
@@ -118,6 +118,7 @@ class RequestTable:
     priority: IntColumn
     content: Content | Ranges | None = None
     tenants: Tenants | None = None
+    session: IntColumn | None = None
 
     def __len__(self) -> int:
         return len(self.arrival_ns)

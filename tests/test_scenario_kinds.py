@@ -43,6 +43,7 @@ LEAST: dict[str, dict[str, dict[str, Any]]] = {
         "uniform": {"uniform": {"low": 1, "high": 2}},
         "lognormal": {"lognormal": {"mean": 9.0, "sigma": 1.0}},
         "values": {"values": [1]},
+        "quantiles": {"quantiles": {"p0": 1, "p100": 2}},
     },
     "engine": {
         policy: {"policy": policy, "max_num_seqs": 4, "kv_cache": {"allocator": "paged", "num_blocks": 64}}
@@ -59,7 +60,9 @@ LEAST: dict[str, dict[str, dict[str, Any]]] = {
         "roofline": {"roofline": "h100-sxm", "model": "qwen2.5-0.5b"},
     },
 }
-LEAST["workload.output_tokens"] = LEAST["workload.prompt_tokens"]
+for path in ("workload.output_tokens", "workload.sessions.turns", "workload.sessions.new_tokens"):
+    LEAST[path] = LEAST["workload.prompt_tokens"]
+LEAST["workload.sessions.think_time_s"] = LEAST["workload.think_time_s"]
 
 
 def nested(where: str, section: dict[str, Any]) -> dict[str, Any]:
@@ -69,10 +72,12 @@ def nested(where: str, section: dict[str, Any]) -> dict[str, Any]:
 
 
 def base_for(where: str) -> dict[str, Any]:
-    """The small scenario, with a closed loop where only one can have the section, or with speculation."""
+    """The small scenario, with a closed loop where only one can have the section, sessions, or speculation."""
     if where == "engine.speculation.draft":
         speculation = {"draft_tokens": 2, "acceptance": 0.5}
         return merge(SMALL, {"engine": {"policy": "continuous", "speculation": speculation}})
+    if where.startswith("workload.sessions."):
+        return merge(SMALL, {"workload": {"sessions": {"turns": {"fixed": 2}}}})
     return merge(SMALL, {"workload": {"concurrency": 2}}) if where == "workload.think_time_s" else SMALL
 
 

@@ -21,6 +21,9 @@ CHOICES: Mapping[tuple[int | str, ...], Choice] = {
     ("workload", "think_time_s"): THINK_TIMES,
     ("workload", "prompt_tokens"): LENGTHS,
     ("workload", "output_tokens"): LENGTHS,
+    ("workload", "sessions", "turns"): LENGTHS,
+    ("workload", "sessions", "new_tokens"): LENGTHS,
+    ("workload", "sessions", "think_time_s"): THINK_TIMES,
     ("engine",): POLICIES,
     ("engine", "kv_cache"): ALLOCATORS,
     ("engine", "speculation", "draft"): DRAFTS,
@@ -41,6 +44,8 @@ _TENANT_SECTIONS = ("arrivals", "prompt_tokens", "output_tokens")
 
 def choice_at(path: tuple[int | str, ...]) -> Choice | None:
     """The choice that a section at a path is; None where there is but one kind."""
+    if path[:2] == _NAMED and len(path) == 3:
+        return TENANTS
     if path[:2] == _NAMED and len(path) == 4 and path[3] in _TENANT_SECTIONS:
         return CHOICES["workload", path[3]]
     return CHOICES.get(path)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from simserve.scenario.arrival_models import BurstArrivals, DiurnalArrivals, WeibullArrivals, WindowedArrivals
 from simserve.scenario.choice import Choice
@@ -15,7 +15,10 @@ from simserve.scenario.client_models import ClientKeys
 from simserve.scenario.fields import MAX_REQUESTS, Name, Rate, Strict, Tokens
 from simserve.scenario.length_models import LengthCorrelation, LengthsConfig, ValuesLength
 from simserve.scenario.prefix_models import SharedPrefixes
+from simserve.scenario.session_models import SessionsConfig
 from simserve.scenario.slo_models import SloConfig
+from simserve.scenario.tenant_models import TracedTenant
+from simserve.scenario.trace_models import TraceFormat, TracePath
 
 
 class PoissonArrivals(Strict):
@@ -97,7 +100,10 @@ class GeneratedWorkload(ClientKeys):
     shared_prefixes: SharedPrefixes = Field(
         default_factory=list,
         description="system prompts that shares of the requests begin with, on top of prompt_tokens; engines with "
-        "prefix_caching find them again",
+        "prefix_caching find them again; of sessions, shares of these",
+    )
+    sessions: SessionsConfig | None = Field(
+        None, description="requests come as turns of sessions, num_requests of them in all; null: each on its own"
     )
 
     @model_validator(mode="after")
@@ -106,6 +112,8 @@ class GeneratedWorkload(ClientKeys):
             given = "neither" if self.arrivals is None else "both"
             raise ValueError(f"give exactly one of arrivals and concurrency (got {given})")
         _require_free_order(self.output_tokens, self.length_correlation)
+        if self.sessions is not None and self.length_correlation:
+            raise ValueError(f"length_correlation must be 0 with sessions (got {self.length_correlation:g})")
         return self
 
 
@@ -140,11 +148,17 @@ class TenantConfig(Strict):
         return self
 
 
+TENANTS = Choice({"trace": TracedTenant, "generated": TenantConfig}, {"generated": "arrivals"}, otherwise="generated")
+AnyTenant = Annotated[
+    Annotated[TracedTenant, Tag("<trace>")] | Annotated[TenantConfig, Tag("<generated>")], Discriminator(TENANTS.tag)
+]
+
+
 class TenantsWorkload(ClientKeys):
     """Several tenants who share an engine: their arrivals laid over each other, the first ``num_requests`` of them."""
 
     num_requests: int = Field(ge=1, le=MAX_REQUESTS, description="how many requests arrive, of all tenants together")
-    tenants: dict[Name, TenantConfig] = Field(min_length=1, max_length=1000, description="each tenant, by its name")
+    tenants: dict[Name, AnyTenant] = Field(min_length=1, max_length=1000, description="each tenant, by its name")
     rate_scale: float = Field(1.0, gt=0, le=1e9, description="2.0 doubles the rate of every tenant")
 
     @model_validator(mode="after")
@@ -190,7 +204,7 @@ class TraceWorkload(ClientKeys):
     """Requests read from a trace file: csv, jsonl or parquet, gzipped or not. With ``concurrency`` they are sent in the
     trace's order, and its times are not used."""
 
-    trace: Annotated[str, BeforeValidator(_named_file), WithJsonSchema({"type": ["string", "null"]})] = Field(
+    trace: TracePath = Field(
         description="path of the trace, relative to this file; or give it by --set workload.trace=FILE"
     )
     format: TraceFormat = Field(

@@ -52,7 +52,7 @@ def build_workload(config: WorkloadConfig, seed: int, base_dir: Path) -> Workloa
     elif isinstance(config, GeneratedWorkload):
         table, notes = _generated(config, seed)
     elif isinstance(config, TenantsWorkload):
-        table, notes = mixture(config, seed)
+        table, notes = mixture(config, seed, base_dir)
     else:
         table, turns, notes = _traced(config, seed, base_dir)
     clients = client_plan(config, len(table), seed)

@@ -31,12 +31,14 @@ def session_content(before: IntColumn, kept: IntColumn, prompts: IntColumn, outp
     """What requests hold of which ``kept`` tells how many tokens of the prompt and answer ``before`` it a prompt begins
     with; of lengths in tokens, by rows of which ``before`` names earlier ones.
 
-    Ranges, exact to the token, where contexts grow or begin anew; whole blocks of 16 tokens where some shrink.
+    Ranges, exact to the token, where contexts grow or begin anew; whole blocks of 16 tokens where some shrink, or two
+    grow out of one.
     """
     sizes, follows = prompts + outputs, before != NOBODY
     whole = np.where(follows, sizes[before], 0)
     kept = np.where(follows, np.minimum(kept, prompts), 0)
-    if ((kept == 0) | (kept >= whole)).all():
+    grown_from = before[kept > 0]
+    if ((kept == 0) | (kept >= whole)).all() and len(np.unique(grown_from)) == len(grown_from):
         return _grown(before, kept > 0, sizes)
     return _in_blocks(before, kept, sizes)
 

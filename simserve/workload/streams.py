@@ -19,6 +19,9 @@ Stream = Literal[
     "length_ties",
     "length_pairs",
     "shared_prefixes",
+    "session_turns",
+    "session_new_tokens",
+    "session_think_time",
 ]
 
 

@@ -1,0 +1,155 @@
+"""``workload.sessions`` to requests: how many turns each session has, what each adds to its context, and how long it
+comes after the answer before it.
+
+Each thing drawn has a stream of its own. Rows come session by session; of the last session as many turns as are needed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from simserve.clients.plan import NOBODY
+from simserve.errors import ScenarioError
+from simserve.request import Content, IntColumn, Ranges
+from simserve.scenario.client_models import FixedThinkTime, ThinkTimeConfig
+from simserve.scenario.fields import MAX_SECONDS, MAX_TOKENS
+from simserve.scenario.session_models import SessionsConfig
+from simserve.scenario.workload_models import GeneratedWorkload
+from simserve.workload.content import taken
+from simserve.workload.generate import lengths
+from simserve.workload.kept import session_content
+from simserve.workload.prefixes import drawn_prefixes
+from simserve.workload.sessions import OWN_TIME, before_in_session
+from simserve.workload.streams import stream
+from simserve.workload.timestamps import NS_PER_S
+
+_MOST_DRAWN = 256  # turns per turn that is kept
+
+
+@dataclass(frozen=True)
+class DrawnSessions:
+    """Turns in columns, session by session: tokens, nanoseconds from the answer before (OWN_TIME for first turns), what
+    they hold, and notes."""
+
+    session: IntColumn
+    num_prompt_tokens: IntColumn
+    num_output_tokens: IntColumn
+    wait_ns: IntColumn
+    content: Content | Ranges
+    notes: tuple[str, ...]
+
+    @property
+    def num_sessions(self) -> int:
+        """How many there are, the last one cut short as it may be."""
+        return int(self.session[-1]) + 1
+
+
+@dataclass(frozen=True)
+class _Turns:
+    """The first turns as they were drawn, before any session ends early."""
+
+    session: IntColumn
+    prompts: IntColumn
+    outputs: IntColumn
+    prefixes: Ranges  # of each session
+    cut: dict[str, int]
+
+
+def drawn_sessions(config: GeneratedWorkload, sessions: SessionsConfig, seed: int) -> DrawnSessions:
+    """The first ``num_requests`` turns. Raises ScenarioError for sessions that take decades, and for contexts beyond
+    what a request may have."""
+    n, limit = config.num_requests, sessions.max_prompt_tokens or MAX_TOKENS
+    drawn, rows = _within(config, sessions, limit, seed)
+    session = np.unique(drawn.session[rows], return_inverse=True)[1].astype(np.int64)
+    prompts, outputs, before = drawn.prompts[rows], drawn.outputs[rows], before_in_session(session)
+    waits_ns = _waits_ns(sessions.think_time_s, n, seed)
+    _refuse_decades(before, waits_ns)
+    notes = [f"{count:,} {what} were cut to the distribution's max" for what, count in drawn.cut.items() if count]
+    is_over = drawn.prompts[: rows[-1] + 1] > limit
+    num_ended = len(np.unique(drawn.session[: rows[-1] + 1][is_over]))
+    if num_ended:
+        notes.append(f"{num_ended:,} of {session[-1] + 1:,} sessions end before a prompt of more than {limit:,} tokens")
+    content = _content(before, prompts, outputs, session, drawn.prefixes)
+    return DrawnSessions(
+        session, prompts, outputs, np.where(before == NOBODY, OWN_TIME, waits_ns), content, tuple(notes)
+    )
+
+
+def _within(config: GeneratedWorkload, sessions: SessionsConfig, limit: int, seed: int) -> tuple[_Turns, IntColumn]:
+    """Turns, and the rows of the first ``num_requests`` whose contexts stay within the limit. Where sessions end early
+    more are drawn, whose first ones are the same."""
+    n = num_drawn = config.num_requests
+    while num_drawn <= _MOST_DRAWN * n:
+        drawn = _turns(config, sessions, num_drawn, seed)
+        rows = np.flatnonzero((drawn.prompts <= limit) | (before_in_session(drawn.session) == NOBODY))
+        if len(rows) >= n:
+            return drawn, rows[:n]
+        num_drawn *= 2
+    raise ScenarioError(
+        f"workload.sessions.max_prompt_tokens: must leave sessions more of their turns (got {limit:,}); raise it, or "
+        "ask for fewer turns"
+    )
+
+
+def _turns(config: GeneratedWorkload, sessions: SessionsConfig, num_turns: int, seed: int) -> _Turns:
+    """The first turns of all sessions; a prompt is the one before, its answer, and the new tokens."""
+    counts, _ = lengths(sessions.turns, num_turns, stream(seed, "session_turns"))
+    ends = np.cumsum(counts)
+    num_sessions = int(np.searchsorted(ends, num_turns)) + 1
+    begins = (ends - counts)[:num_sessions]
+    session = np.repeat(np.arange(num_sessions), np.diff(begins, append=num_turns))
+    first, first_cut = lengths(config.prompt_tokens, num_sessions, stream(seed, "prompt_tokens"))
+    prefixes = drawn_prefixes(config.shared_prefixes, num_sessions, stream(seed, "shared_prefixes"))
+    new, new_cut = lengths(sessions.new_tokens or config.prompt_tokens, num_turns, stream(seed, "session_new_tokens"))
+    outputs, outputs_cut = lengths(config.output_tokens, num_turns, stream(seed, "output_tokens"))
+    added = new + np.append(0, outputs[:-1])
+    added[begins] = first + prefixes.num_tokens
+    total = np.cumsum(added)
+    prompts = total - np.repeat(total[begins] - added[begins], np.diff(begins, append=num_turns))
+    cut = {"first prompts": first_cut, "turns' new tokens": new_cut, "answers": outputs_cut}
+    return _Turns(session, prompts, outputs, prefixes, cut)
+
+
+def _content(
+    before: IntColumn, prompts: IntColumn, outputs: IntColumn, session: IntColumn, prefixes: Ranges
+) -> Content | Ranges:
+    """Each turn begins with the prompt and answer before it, and a first one with its shared prefix, as if that were a
+    request of its own before all others."""
+    texts = np.unique(prefixes.first[prefixes.num_tokens > 0])
+    of_text = np.searchsorted(texts, prefixes.first[session])
+    begins = np.where(prefixes.num_tokens[session] > 0, of_text, NOBODY)
+    text_tokens = np.zeros(len(texts), np.int64)
+    text_tokens[of_text[begins != NOBODY]] = prefixes.num_tokens[session][begins != NOBODY]
+    nobody, none = np.full(len(texts), NOBODY), np.zeros(len(texts), np.int64)
+    sources = np.concatenate([nobody, np.where(before == NOBODY, begins, before + len(texts))])
+    sizes = np.concatenate([text_tokens, prompts + outputs])
+    kept = np.where(sources == NOBODY, 0, sizes[sources])
+    columns = np.concatenate([text_tokens, prompts]), np.concatenate([none, outputs])
+    content = session_content(sources, kept, *columns)
+    return taken(content, np.arange(len(texts), len(sources)))
+
+
+def _waits_ns(config: ThinkTimeConfig | None, num_turns: int, seed: int) -> IntColumn:
+    if config is None:
+        return np.zeros(num_turns, np.int64)
+    waits_s: npt.NDArray[np.float64]
+    if isinstance(config, FixedThinkTime):
+        waits_s = np.full(num_turns, config.fixed)
+    else:
+        waits_s = stream(seed, "session_think_time").exponential(config.exponential.mean, num_turns)
+    waits_ns: IntColumn = np.rint(np.minimum(waits_s, MAX_SECONDS) * NS_PER_S).astype(np.int64)
+    return waits_ns
+
+
+def _refuse_decades(before: IntColumn, waits_ns: IntColumn) -> None:
+    total_s = np.where(before == NOBODY, 0, waits_ns / NS_PER_S).cumsum()
+    begins = np.flatnonzero(before == NOBODY)
+    longest_s = float(np.diff(total_s[begins], append=total_s[-1]).max())
+    if longest_s > MAX_SECONDS:
+        raise ScenarioError(
+            f"workload.sessions.think_time_s: must add up to at most {MAX_SECONDS:.0e} seconds in a session (got "
+            f"{longest_s:.3g}); shorten it"
+        )

@@ -1,0 +1,179 @@
+"""``workload.sessions``: conversations by distribution, against their definition written out turn by turn."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from simserve.clients.plan import NOBODY
+from simserve.errors import ScenarioError
+from simserve.request import Content, Ranges
+from simserve.scenario import parse_scenario
+from simserve.simulate import RunResult, simulate
+from simserve.workload import Workload, build_workload
+from tests.scenario_builders import SMALL
+
+MS = 10**6
+TURNS = {"uniform": {"low": 2, "high": 6}}
+CHAT: dict[str, Any] = {
+    "num_requests": 400,
+    "arrivals": {"process": "poisson", "rate_rps": 2.0},
+    "prompt_tokens": {"uniform": {"low": 50, "high": 90}},
+    "output_tokens": {"uniform": {"low": 5, "high": 30}},
+    "sessions": {"turns": TURNS, "new_tokens": {"uniform": {"low": 1, "high": 20}}},
+}
+
+
+def chat(sessions: dict[str, Any] | None = None, **workload: Any) -> dict[str, Any]:
+    return {**CHAT, **workload, "sessions": {**CHAT["sessions"], **(sessions or {})}}
+
+
+def built(workload: dict[str, Any], seed: int = 0) -> Workload:
+    config = parse_scenario({**SMALL, "workload": workload}).workload
+    return build_workload(config, seed, Path())
+
+
+def sessions_of(workload: Workload) -> list[list[int]]:
+    """The rows of each session, in order."""
+    session = workload.table.session
+    assert session is not None
+    return [np.flatnonzero(session == one).tolist() for one in range(int(session.max()) + 1)]
+
+
+def test_a_prompt_is_all_that_was_said_and_some_more() -> None:
+    """The first is by prompt_tokens, each later one the prompt and answer before it and 1 to 20 new tokens; 2 to 6
+    turns each, 400 in all, so that at most one session is cut short."""
+    workload = built(CHAT)
+    table, sessions = workload.table, sessions_of(workload)
+    assert len(table) == 400
+    for rows in sessions:
+        assert 50 <= table.num_prompt_tokens[rows[0]] <= 90
+        for before, turn in pairwise(rows):
+            whole = table.num_prompt_tokens[before] + table.num_output_tokens[before]
+            assert 1 <= table.num_prompt_tokens[turn] - whole <= 20
+    lengths = [len(rows) for rows in sessions]
+    assert sum(length < 2 for length in lengths) <= 1
+    assert set(lengths) - {1} == {2, 3, 4, 5, 6}
+    assert workload.notes[-1].startswith(f"sessions: 400 requests in {len(sessions)} sessions; ")
+
+
+def test_sessions_arrive_and_turns_wait() -> None:
+    """First turns come at the arrivals' times; every other its think time after the answer before, exponential around
+    its mean (400 draws: within 5 standard errors of a twentieth)."""
+    workload = built(chat({"think_time_s": {"exponential": {"mean": 8.0}}}))
+    turns, sessions = workload.clients.turns, sessions_of(workload)
+    assert turns is not None
+    for rows in sessions:
+        assert [int(turns.next_id[i]) for i in rows] == [*rows[1:], NOBODY]
+    waits_s = turns.wait_ns[turns.follows] / 1e9
+    assert abs(waits_s.mean() / 8.0 - 1) < 0.25
+    first = workload.table.arrival_ns[~turns.follows]
+    assert (np.diff(first) >= 0).all()
+    assert abs(first[-1] / 1e9 / (len(sessions) - 1) / 0.5 - 1) < 0.5  # 2 sessions a second
+    assert (np.diff(workload.table.arrival_ns) >= 0).all()
+
+
+def test_streams_are_independent() -> None:
+    """Another distribution of one thing leaves every draw of the others as it was."""
+    base = built(chat(concurrency=3, arrivals=None))
+    other = built(chat({"new_tokens": {"fixed": 7}, "think_time_s": {"fixed": 1.0}}, concurrency=3, arrivals=None))
+    assert base.table.num_output_tokens.tolist() == other.table.num_output_tokens.tolist()
+    assert sessions_of(base) == sessions_of(other)
+    firsts = [rows[0] for rows in sessions_of(base)]
+    assert (base.table.num_prompt_tokens == other.table.num_prompt_tokens)[firsts].all()
+    assert base.table.num_output_tokens.tolist() != built(CHAT, seed=1).table.num_output_tokens.tolist()
+
+
+def test_new_tokens_are_as_prompts_by_default() -> None:
+    """Null: each turn brings as much as a first prompt."""
+    workload = built(chat({"new_tokens": None}, prompt_tokens={"fixed": 11}, output_tokens={"fixed": 4}))
+    for rows in sessions_of(workload):
+        assert workload.table.num_prompt_tokens[rows].tolist() == [11 + 15 * k for k in range(len(rows))]
+
+
+def test_clients_play_generated_sessions() -> None:
+    """With concurrency nobody has a time of his own, and a client thinks between sessions as workload says, between
+    turns as the session does."""
+    thinks = {"think_time_s": {"fixed": 3.0}}
+    workload = built(chat(thinks, arrivals=None, concurrency=3, think_time_s={"fixed": 9.0}))
+    turns, plan = workload.clients.turns, workload.clients
+    assert turns is not None and plan.think_ns is not None
+    assert not workload.table.arrival_ns.any()
+    assert set(turns.wait_ns[turns.follows] // MS) == {3000}
+    assert set(plan.think_ns // MS) == {9000}
+
+
+def test_sessions_end_before_contexts_grow_too_long() -> None:
+    """No later prompt is beyond the limit, the number of requests stays, and it is told."""
+    workload = built(chat({"max_prompt_tokens": 120}))
+    turns = workload.clients.turns
+    assert turns is not None and len(workload.table) == 400
+    assert (workload.table.num_prompt_tokens[turns.follows] <= 120).all()
+    assert any("sessions end before a prompt of more than 120 tokens" in note for note in workload.notes)
+    longer = [len(rows) for rows in sessions_of(built(CHAT))]
+    assert sum(longer) / len(longer) > 400 / len(sessions_of(workload))
+
+
+@pytest.mark.parametrize("prefixes", [[], [{"tokens": 40, "share": 0.5, "count": 2}, {"tokens": 21, "share": 0.25}]])
+def test_what_turns_hold(prefixes: list[dict[str, Any]]) -> None:
+    """Against lists of tokens: a turn holds what its session held, and a first one its shared prefix, if any, on top of
+    its prompt; the rest is nobody else's. Ranges as long as no two sessions begin alike."""
+    workload = built(chat(num_requests=60, shared_prefixes=prefixes))
+    table, content = workload.table, workload.table.content
+    assert isinstance(content, Content if prefixes else Ranges)
+    names = [[content[i].ids[k] for k in range(content[i].num_tokens // content[i].block_tokens)] for i in range(60)]
+    for rows in sessions_of(workload):
+        for before, turn in pairwise(rows):
+            assert names[turn][: len(names[before])] == names[before]
+        assert content[rows[-1]].num_tokens + 16 > (table.num_prompt_tokens + table.num_output_tokens)[rows[-1]]
+    firsts = [rows[0] for rows in sessions_of(workload)]
+    shared = [
+        sum(x == y for x, y in zip(names[i], names[j], strict=False)) for k, i in enumerate(firsts) for j in firsts[:k]
+    ]
+    assert set(shared) == ({0, 21 // 16, 40 // 16} if prefixes else {0})
+
+
+def run(workload: dict[str, Any]) -> RunResult:
+    cache = {"allocator": "paged", "num_blocks": 20_000}
+    engine = {"policy": "chunked", "max_num_seqs": 16, "max_num_batched_tokens": 512, "max_model_len": 4096}
+    data = {**SMALL, "model": "qwen2.5-0.5b", "step_time": {"roofline": "h100-sxm"}, "workload": workload}
+    variants = {name: {"engine": {"kv_cache": {"prefix_caching": name == "with"}}} for name in ("with", "without")}
+    return simulate(parse_scenario({**data, "engine": {**engine, "kv_cache": cache}, "variants": variants}, "s"))
+
+
+def test_prefix_caching_computes_each_context_once() -> None:
+    """With room for everything a turn computes what is new, what the answer's last token leaves open, and the rest of a
+    block of 16: whatever the whole prompt is."""
+    result = run(chat(arrivals=None, concurrency=4))
+    found = {name: variant.records for name, variant in result.variants.items()}
+    turns = result.workload.clients.turns
+    assert turns is not None
+    table, hits = result.workload.table, found["with"].requests.num_prefix_hit_tokens
+    befores = np.flatnonzero(turns.next_id != NOBODY)
+    there = (table.num_prompt_tokens + table.num_output_tokens)[befores] - 1
+    assert hits[turns.next_id[befores]].tolist() == (there // 16 * 16).tolist()
+    assert not hits[~turns.follows].any()
+    assert not found["without"].num_prefix_hit_tokens
+
+
+@pytest.mark.parametrize(
+    ("sessions", "workload", "expected"),
+    [
+        ({"turns": {"fixed": 0}}, {}, r"workload.sessions.turns.fixed: must be ≥ 1 \(got 0\)"),
+        ({}, {"length_correlation": 0.5}, "length_correlation must be 0 with sessions"),
+        ({"turns": {"fixed": 50}, "think_time_s": {"fixed": 1e8}}, {}, "think_time_s: must add up to at most 1e"),
+        (
+            {"turns": {"fixed": 5000}, "max_prompt_tokens": 10},
+            {},
+            r"max_prompt_tokens: must leave sessions more of their turns \(got 10\)",
+        ),
+    ],
+)
+def test_sessions_that_cannot_be(sessions: dict[str, Any], workload: dict[str, Any], expected: str) -> None:
+    """One sentence that names the key."""
+    with pytest.raises(ScenarioError, match=expected):
+        built(chat(sessions, **workload))
