@@ -155,7 +155,9 @@ def _build_step_time(scenario: Scenario, model: SimulatedModel, calibration_draw
                 "(got true)"
             )
         unequal = config.unequal_contexts is not False
-        return OperatorStepTime(tables, spec, config.tensor_parallel, config.host_overhead_s, unequal)
+        return OperatorStepTime(
+            tables, spec, config.tensor_parallel, config.host_overhead_s, unequal, config.max_captured_tokens
+        )
     hardware = load_hardware(config.roofline)
     return RooflineStepTime(spec, hardware, config.tensor_parallel, config.dtype, model.kv_dtype, model.weights)
 

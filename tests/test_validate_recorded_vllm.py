@@ -49,7 +49,8 @@ def test_without_tables_and_trace_the_scenario_says_what_to_give(name):
 
 
 def test_both_scenarios_share_every_assumption():
-    """They differ in name, slots, context limit and blocks, which the runs' own files tell, and in nothing else."""
+    """They differ in name, slots, context limit and blocks, which the runs' own files tell, in the largest CUDA graph,
+    which follows from the slots (twice as many tokens, 512 at most), and in nothing else."""
     first, second = (scenario(name) for name in NAMES)
     for key in ASSUMED:
         assert getattr(first.step_time, key) == getattr(second.step_time, key)
@@ -59,7 +60,9 @@ def test_both_scenarios_share_every_assumption():
     flat_first, flat_second = (dict(_leaves(each.model_dump(mode="json"))) for each in (first, second))
     differing = {key for key in flat_first if flat_first[key] != flat_second[key]}
     told = {"engine.max_num_seqs", "engine.max_model_len", "engine.kv_cache.num_blocks"}
-    assert differing == {"name", *told}
+    assert differing == {"name", "step_time.max_captured_tokens", *told}
+    for each in (first, second):
+        assert each.step_time.max_captured_tokens == min(2 * each.engine.max_num_seqs, 512)
 
 
 def _leaves(value, path=""):

@@ -41,6 +41,13 @@ class OperatorsStepTimeConfig(Strict):
         None,
         description="whether decodes of a step wait for the longest of them as skew.csv says; by default where it is",
     )
+    max_captured_tokens: int | None = Field(
+        None,
+        ge=1,
+        le=65536,
+        description="the engine captures CUDA graphs of up to so many tokens and pads smaller steps to the next of "
+        "vLLM's sizes (1, 2, 4, multiples of 8, of 16 from 256); by default nothing is padded",
+    )
 
 
 class RooflineStepTimeConfig(Strict):

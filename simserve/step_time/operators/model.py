@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from simserve.model_spec import ModelSpec
 from simserve.request import Batch
 from simserve.step_time.operators.attention import AttentionTables
+from simserve.step_time.operators.captured import CapturedSizes
 from simserve.step_time.operators.held_out import mean_error
 from simserve.step_time.operators.packing import packed
 from simserve.step_time.operators.tables import OperatorTables
@@ -29,6 +30,8 @@ class OperatorStepTime:
       pairs, with the row of Q tokens left out, are off by 8, 4 and 2 % of attention; the sum of the parts by 27, 49 and
       17 %; Q tokens over their mean context by 28, 24 and 12 %; Vidur's own rule (√Σn², Σc) by 42, 57 and 14 %.
     - ``host_overhead_s`` is added to every step: what the user says the engine's own work takes.
+    - An engine that captures graphs up to ``max_captured_tokens`` pads steps to captured sizes: operators over tokens
+      run at them, and decodes alone are split by as many rows as the graph has. Attention does no work for padding.
 
     What stays unknown, and its worth by LLMServingSim's tables alone, in Llama-3.1-8B steps of decodes over 1,300
     tokens each: 32 of them on an RTX 4090 (25 ms), 128 on an RTX PRO 6000 (28 ms).
@@ -36,7 +39,7 @@ class OperatorStepTime:
     - Unequal contexts: with the longest three times the mean, 6.6 and 3.6 % of the step.
     - Tables of eager mode for an engine that captures graphs and fuses: norms, activation and rotary embedding, of
       which fusing can save a part, are 1.2 and 1.4 %; a microsecond between a layer's ten kernels, which the tables
-      lack, adds 1.3 and 1.1 %; padding to multiples of 8 tokens, 0.2 and 0.1 %. Of either sign and one size: left out.
+      lack, adds 1.3 and 1.1 %. Of either sign and one size: left out.
     - Host overhead: 4.0 and 3.5 % for each millisecond that asynchronous scheduling does not hide; 0 unless declared.
 
     A repeated decision of prefills alone or of decodes alone is piecewise linear in the step number, hence exact ramps;
@@ -50,8 +53,10 @@ class OperatorStepTime:
         tensor_parallel: int = 1,
         host_overhead_s: float = 0.0,
         unequal_contexts: bool = True,
+        max_captured_tokens: int | None = None,
     ) -> None:
         self._tables = tables
+        self._captured = CapturedSizes(max_captured_tokens)
         self._skew = tables.skew if unequal_contexts else None
         self.needs_max_decode_context = self._skew is not None
         self._num_layers = model.num_layers
@@ -76,8 +81,8 @@ class OperatorStepTime:
         """Everything in a step that its contexts do not change."""
         found = self._rest.get((num_tokens, num_seqs))
         if found is None:
-            tables = self._tables
-            layer, step, rows = tables.layer.at(num_tokens), tables.step.at(num_tokens), tables.rows.at(num_seqs)
+            tables, padded = self._tables, self._captured.padded(num_tokens)
+            layer, step, rows = tables.layer.at(padded), tables.step.at(padded), tables.rows.at(num_seqs)
             seconds = self._num_layers * layer[0] + step[0] + rows[0] + self._host_overhead_s
             found = seconds, layer[1] or (step[0] > 0 and step[1]) or (rows[0] > 0 and rows[1])
             self._rest[num_tokens, num_seqs] = found
@@ -92,7 +97,7 @@ class OperatorStepTime:
         if self._skew is None or not batch.num_decodes or longest <= mean:
             return at_mean
         num_tokens, context, _ = packed(batch) if batch.chunks else (0, 0.0, 0.0)
-        alpha = self._skew.alpha(batch.num_decodes, num_tokens, context)
+        alpha = self._skew.alpha(batch.num_decodes, num_tokens, context, self._captured.padded(batch.num_decodes))
         at_longest = self._attention_over(batch, step, longest)
         return Ramp(
             at_mean.first_s + alpha * (at_longest.first_s - at_mean.first_s),
@@ -123,12 +128,13 @@ class OperatorStepTime:
         )
 
     def _source(self, model: ModelSpec, tensor_parallel: int) -> StepTimeSource:
-        origin, host_ms = self._tables.origin, 1e3 * self._host_overhead_s
+        origin, host_ms, sizes = self._tables.origin, 1e3 * self._host_overhead_s, self._captured.sizes
         when = f" {origin.date}" if origin.date else ""
         note = (
             f"operators of one layer measured{when} on {origin.device} by {origin.profiler}, summed over the "
             f"{model.num_layers} layers of {model.name}; {origin.missing} are not in them; decodes attend as at their "
             f"mean context{self._beyond_mean()}, several prefills of a step as one chunk of as many tokens and pairs; "
+            f"{f'steps of up to {sizes[-1]} tokens are padded to captured sizes; ' if sizes else ''}"
             f"host overhead {host_ms:g} ms a step, as the scenario declares"
         )
         return StepTimeSource(

@@ -56,15 +56,18 @@ class SkewTable:
             known: _Nearest({c for tokens, c in alphas if tokens == known}) for known in self._tokens.known
         }
 
-    def alpha(self, num_decodes: int, num_new_tokens: int = 0, context: float = 0.0) -> float:
+    def alpha(
+        self, num_decodes: int, num_new_tokens: int = 0, context: float = 0.0, num_rows: int | None = None
+    ) -> float:
         """The share for so many decodes beside a prefill of ``num_new_tokens`` over ``context`` (none: 0), of the
         prefill measured that is nearest in ratio. What keeps memory busy is linear in the logarithm of decodes between
-        those timed, and beyond them as at the nearest."""
+        those timed, and beyond them as at the nearest. ``num_rows``: decodes and what pads them, by which decodes alone
+        are split."""
         cell = (0, 0)
         if num_new_tokens and self._tokens.known:
             tokens = self._tokens.to(num_new_tokens)
             cell = tokens, self._contexts[tokens].to(max(0.0, context))
-        by_n = self._busy.get((cell, self._is_unsplit(cell, num_decodes)))
+        by_n = self._busy.get((cell, self._is_unsplit(cell, num_rows or num_decodes)))
         if by_n is None:
             return 0.0
         busy = by_n(math.log(num_decodes))
