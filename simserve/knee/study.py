@@ -95,7 +95,8 @@ def study_of(data: Mapping[str, Any], source: str, base_dir: Path, replications:
     num_requests = workload.num_requests
     cut = (f"the first {SHARE:.0%} of the requests of each run are warm-up and left out",)
     notes = cut if num_requests >= MIN_REQUESTS else ()
-    axis = load_axis(data, source, total_rate_rps(workload) if isinstance(workload, TenantsWorkload) else None)
+    own_rps = total_rate_rps(workload, base_dir) if isinstance(workload, TenantsWorkload) else None
+    axis = load_axis(data, source, own_rps)
     return Study(data, scenario, scenario.resolve_variants(), axis, num_requests, replications, notes)
 
 

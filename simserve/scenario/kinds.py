@@ -11,7 +11,7 @@ from simserve.scenario.length_models import LENGTHS
 from simserve.scenario.model_models import ATTENTION
 from simserve.scenario.speculation_models import DRAFTS
 from simserve.scenario.step_time_models import STEP_TIMES
-from simserve.scenario.workload_models import ARRIVALS, WORKLOADS
+from simserve.scenario.workload_models import ARRIVALS, TENANTS, WORKLOADS
 
 CHOICES: Mapping[tuple[int | str, ...], Choice] = {
     ("step_time",): STEP_TIMES,

@@ -96,13 +96,18 @@ def _place(keys: KeyPath) -> KeyPath:
     return keys[2:] if keys[0] == "variants" else keys
 
 
+def _kind_of(keys: KeyPath) -> KeyPath:
+    """The place without a tenant's name in it: its trace is as the workload's."""
+    return ("workload", *keys[3:]) if keys[:2] == ("workload", "tenants") else keys
+
+
 def _anchored(value: object, keys: KeyPath) -> object:
     """File paths of an override made absolute: whoever types one means the working directory."""
     if isinstance(value, Mapping):
         return {key: _anchored(inner, (*keys, key)) for key, inner in value.items()}
-    if keys in _PATHS and isinstance(value, str) and value:
+    if _kind_of(keys) in _PATHS and isinstance(value, str) and value:
         here = Path.cwd() / os.path.expanduser(value)
-        is_path = keys in _NEVER_NAMES or (("/" in value or value.endswith(".json")) and _exists(here))
+        is_path = _kind_of(keys) in _NEVER_NAMES or (("/" in value or value.endswith(".json")) and _exists(here))
         return str(here) if is_path else value
     return value
 

@@ -148,7 +148,9 @@ class TenantConfig(Strict):
         return self
 
 
-TENANTS = Choice({"trace": TracedTenant, "generated": TenantConfig}, {"generated": "arrivals"}, otherwise="generated")
+TENANTS = Choice(
+    {"trace": TracedTenant, "generated": TenantConfig}, marks={"generated": "arrivals"}, otherwise="generated"
+)
 AnyTenant = Annotated[
     Annotated[TracedTenant, Tag("<trace>")] | Annotated[TenantConfig, Tag("<generated>")], Discriminator(TENANTS.tag)
 ]
@@ -166,28 +168,6 @@ class TenantsWorkload(ClientKeys):
         if self.concurrency is not None:
             raise ValueError(f"tenants come at their own times: leave concurrency out (got {self.concurrency})")
         return self
-
-
-def _named_file(value: object) -> object:
-    if value is None or value == "":
-        got = "null" if value is None else "empty text"
-        raise ValueError(f"must name the trace file (got {got}); give it by --set workload.trace=FILE")
-    return value
-
-
-TraceFormat = Literal[
-    "auto",
-    "azure",
-    "simserve",
-    "mooncake",
-    "bailian",
-    "llmservingsim",
-    "burstgpt",
-    "vidur",
-    "splitwise",
-    "tracelab",
-    "tracelab_log",
-]
 
 
 class ResampleConfig(Strict):
@@ -231,6 +211,11 @@ class TraceWorkload(ClientKeys):
     )
     resample: ResampleConfig | None = Field(
         None, description="draw another trace like this one, by the seed; null: replay it as it is"
+    )
+    sessions_continue: bool | None = Field(
+        None,
+        description="true: in a session every turn as long as the prompt and answer before it begins with these; "
+        "false: nothing is known but what the trace tells; null: true where turns wait for the answer before them",
     )
     shared_prefixes: SharedPrefixes = Field(
         default_factory=list,

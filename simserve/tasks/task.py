@@ -92,7 +92,9 @@ def _digests(data: Mapping[str, Any], base_dir: Path) -> Iterator[str]:
             for path in sorted((base_dir / tables).rglob("*.*")):
                 if path.is_file():
                     yield file_digest(path)
-        for name in (_at(section, "workload", "trace"), section.get("model")):
+        tenants = _at(section, "workload", "tenants")
+        traces = [_at(tenant, "trace") for tenant in (tenants.values() if isinstance(tenants, Mapping) else ())]
+        for name in (_at(section, "workload", "trace"), *traces, section.get("model")):
             if isinstance(name, str) and (base_dir / name).is_file():
                 yield file_digest(base_dir / name)
 
@@ -110,8 +112,8 @@ def same_checkout(revision: str | None) -> None:
     _KNOWN["revision"] = revision
 
 
-def _at(section: Mapping[str, Any], *keys: str) -> object:
-    value: object = section
+def _at(section: object, *keys: str) -> object:
+    value = section
     for key in keys:
         value = value.get(key) if isinstance(value, Mapping) else None
     return value

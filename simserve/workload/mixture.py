@@ -1,4 +1,4 @@
-"""``workload.tenants`` to requests: each tenant's own arrivals and lengths, laid over each other.
+"""``workload.tenants`` to requests: each tenant's own, drawn or of a trace, laid over each other.
 
 A tenant's streams are known by the seed and by its name, and its i-th request is the same whatever the others send: a
 mixture with one tenant more, or longer, begins with what the shorter one has of each tenant.
@@ -7,58 +7,98 @@ mixture with one tenant more, or longer, begins with what the shorter one has of
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
 from simserve.errors import ScenarioError
 from simserve.request import IntColumn, Ranges, RequestTable, Tenant, Tenants
 from simserve.scenario.fields import MAX_SECONDS
+from simserve.scenario.tenant_models import TracedTenant
 from simserve.scenario.workload_models import TenantConfig, TenantsWorkload
+from simserve.workload.content import repeated_tokens
 from simserve.workload.generate import arrival_times_s, mean_rate_rps, with_rate_scale
-from simserve.workload.length_pairs import length_pairs
-from simserve.workload.prefixes import ON_TOP, drawn_prefixes, in_words, placed
+from simserve.workload.joined_content import Part, joined
+from simserve.workload.prefixes import ON_TOP, in_words
 from simserve.workload.rates import FloatColumn
 from simserve.workload.streams import Stream, stream
+from simserve.workload.tenant_requests import TenantRequests, drawn_requests
+from simserve.workload.traced_tenants import TenantTrace, tenant_trace
 
 _SPARE = 16  # arrivals drawn beyond the expected ones at first
+_COLUMNS = ("num_prompt_tokens", "num_output_tokens", "max_output_tokens", "priority")
+Traces = Mapping[str, TenantTrace]
 
 
-def mixture(config: TenantsWorkload, seed: int) -> tuple[RequestTable, list[str]]:
-    """The first ``num_requests`` of all tenants by arrival (at equal times in the tenants' order), and notes.
+def mixture(config: TenantsWorkload, seed: int, base_dir: Path) -> tuple[RequestTable, list[str]]:
+    """The first ``num_requests`` of all tenants by arrival (at equal times in the tenants' order), fewer where every
+    tenant's trace ends before, and notes. Traces are relative to ``base_dir``.
 
-    Raises ScenarioError when the last would arrive after more than 10⁹ seconds.
+    Raises ScenarioError when the last would arrive after more than 10⁹ seconds, TraceError for a bad trace.
     """
-    arrival_ns, of = _merged(config, seed)
-    prompts, outputs, declared, priority = (np.empty(len(of), np.int64) for _ in range(4))
-    begun, notes = Ranges(np.zeros_like(of), np.zeros_like(of)), []
+    traces = _traces(config, base_dir)
+    arrival_ns, of = _merged(config, seed, traces)
+    n = len(of)
+    columns = {name: np.empty(n, np.int64) for name in _COLUMNS}
+    parts, notes = [], [note for trace in traces.values() for note in trace.notes()]
+    if n < config.num_requests:
+        notes.append(f"the tenants' traces end after {n:,} of {config.num_requests:,} requests (workload.num_requests)")
     for i, (name, tenant) in enumerate(config.tenants.items()):
         rows = np.flatnonzero(of == i)
         if not len(rows):
-            notes.append(f"tenant {name} sends none of the first {len(of):,} requests")
+            notes.append(f"tenant {name} sends none of the first {n:,} requests")
             continue
-        prompts[rows], outputs[rows], cut = length_pairs(tenant, len(rows), partial(_own, seed, name))
-        if tenant.shared_prefixes:
-            drawn = drawn_prefixes(tenant.shared_prefixes, len(rows), _own(seed, name, "shared_prefixes"))
-            begun = placed(begun, rows, drawn)
-            prompts[rows] += drawn.num_tokens
-        declared[rows], raised = _declared(tenant, outputs[rows])
-        priority[rows] = tenant.priority
-        counts = {f"{what} were cut to the distribution's max": count for what, count in cut.items()}
-        counts["declared maxima were below the true output length: raised to it"] = raised
-        notes += [f"tenant {name}: {count:,} of {len(rows):,} {what}" for what, count in counts.items() if count]
+        sent = _sent(tenant, traces.get(name), len(rows), partial(_own, seed, name))
+        for column in _COLUMNS:
+            columns[column][rows] = getattr(sent, column)
+        if sent.content is not None:
+            parts.append(Part(name, rows, sent.content))
+        notes += [f"tenant {name}: {count:,} of {len(rows):,} {what}" for what, count in sent.counts.items() if count]
     each = tuple(Tenant(name, **tenant.slo.model_dump()) for name, tenant in config.tenants.items())
-    table = RequestTable(arrival_ns, prompts, outputs, declared, priority, tenants=Tenants(each, of))
-    if any(tenant.shared_prefixes for tenant in config.tenants.values()):
-        table = replace(table, content=begun)
-        notes.append(in_words(table, ON_TOP))
-    return table, notes
+    table = RequestTable(arrival_ns, **columns, content=joined(parts, n), tenants=Tenants(each, of))
+    return table, notes + _of_content(table)
 
 
-def total_rate_rps(config: TenantsWorkload) -> float:
-    """Arrivals per second of all tenants together, in the long run, at rate_scale 1."""
-    return sum(mean_rate_rps(tenant.arrivals) for tenant in config.tenants.values())
+def total_rate_rps(config: TenantsWorkload, base_dir: Path) -> float:
+    """Arrivals per second of all tenants together, in the long run (of a trace: over its span), at rate_scale 1."""
+    return sum(_rates(config, _traces(config, base_dir)).values())
+
+
+def _traces(config: TenantsWorkload, base_dir: Path) -> dict[str, TenantTrace]:
+    """The traces of those who have one."""
+    tenants = config.tenants.items()
+    return {name: tenant_trace(tenant, base_dir) for name, tenant in tenants if isinstance(tenant, TracedTenant)}
+
+
+def _rates(config: TenantsWorkload, traces: Traces) -> dict[str, float]:
+    return {
+        name: traces[name].rate_rps if isinstance(tenant, TracedTenant) else mean_rate_rps(tenant.arrivals)
+        for name, tenant in config.tenants.items()
+    }
+
+
+def _sent(
+    tenant: TenantConfig | TracedTenant,
+    trace: TenantTrace | None,
+    num_requests: int,
+    draws: partial[np.random.Generator],
+) -> TenantRequests:
+    if isinstance(tenant, TracedTenant):
+        assert trace is not None
+        return trace.requests(num_requests)
+    return drawn_requests(tenant, num_requests, draws)
+
+
+def _of_content(table: RequestTable) -> list[str]:
+    """A note of what prompts have in common, if anything is known of it."""
+    if table.content is None:
+        return []
+    if isinstance(table.content, Ranges):
+        return [in_words(table, ON_TOP)]
+    repeated, total = repeated_tokens(table)
+    return [f"{100 * repeated / total:.1f} % of the prompt tokens would be hits of an infinite prefix cache"]
 
 
 def _own(seed: int, name: str, what: Stream) -> np.random.Generator:
@@ -66,34 +106,42 @@ def _own(seed: int, name: str, what: Stream) -> np.random.Generator:
     return stream(seed, what, *name.encode())
 
 
-def _merged(config: TenantsWorkload, seed: int) -> tuple[IntColumn, IntColumn]:
+def _merged(config: TenantsWorkload, seed: int, traces: Traces) -> tuple[IntColumn, IntColumn]:
     """Arrival times of the first ``num_requests``, and the tenant of each.
 
     As many are drawn of each tenant as its share of the rate says; whoever has run out before the last one that is kept
-    draws twice as many (the same first), until nobody has.
+    draws twice as many (the same first), until nobody has. A trace is there as a whole.
     """
     n, tenants = config.num_requests, config.tenants
-    rates = {name: mean_rate_rps(tenant.arrivals) for name, tenant in tenants.items()}
-    total = total_rate_rps(config)
+    rates = _rates(config, traces)
+    total = sum(rates.values())
     counts = {name: min(n, math.ceil(1.05 * n * rate / total) + _SPARE) for name, rate in rates.items()}
-    drawn = {name: _times_s(config, name, counts[name], seed) for name in tenants}
+
+    def times_s(name: str) -> FloatColumn:
+        if name in traces:
+            return traces[name].times_s(config.rate_scale)[:n]
+        return _drawn_times_s(config, name, counts[name], seed)
+
+    drawn = {name: times_s(name) for name in tenants}
     while True:
         times = np.concatenate(list(drawn.values()))
         of = np.repeat(np.arange(len(drawn)), [len(each) for each in drawn.values()])
         first = np.argsort(times, kind="stable")[:n]
         last_s = float(times[first[-1]]) if len(first) == n else math.inf
-        short = [name for name, each in drawn.items() if len(each) < n and each[-1] <= last_s]
+        short = [name for name, each in drawn.items() if len(each) < n and each[-1] <= last_s and name not in traces]
         if not short:
-            _refuse_decades(n, last_s)
+            _refuse_decades(len(first), float(times[first[-1]]))
             return np.rint(times[first] * 1e9).astype(np.int64), of[first]
         for name in short:
             counts[name] = min(n, 2 * counts[name])
-            drawn[name] = _times_s(config, name, counts[name], seed)
+            drawn[name] = times_s(name)
 
 
-def _times_s(config: TenantsWorkload, name: str, count: int, seed: int) -> FloatColumn:
+def _drawn_times_s(config: TenantsWorkload, name: str, count: int, seed: int) -> FloatColumn:
     """A tenant's first arrivals: gaps from 0 on, so that not everybody begins with a request at 0."""
-    arrivals = with_rate_scale(config.tenants[name].arrivals, config.rate_scale)
+    tenant = config.tenants[name]
+    assert isinstance(tenant, TenantConfig)
+    arrivals = with_rate_scale(tenant.arrivals, config.rate_scale)
     return arrival_times_s(arrivals, count + 1, _own(seed, name, "arrivals"))[1:]
 
 
@@ -103,9 +151,3 @@ def _refuse_decades(num_requests: int, last_s: float) -> None:
             f"workload.tenants: the last of {num_requests:,} requests must arrive within {MAX_SECONDS:.0e} seconds "
             f"(it takes {last_s:.3g}); raise the rates"
         )
-
-
-def _declared(tenant: TenantConfig, outputs: IntColumn) -> tuple[IntColumn, int]:
-    """What a tenant's clients declare, never less than the true length, and how many were raised to it."""
-    limit = int(outputs.max()) if tenant.max_output_tokens is None else tenant.max_output_tokens
-    return np.maximum(outputs, limit), int((outputs > limit).sum())
