@@ -11,11 +11,12 @@ import numpy as np
 
 from simserve.clients.plan import OPEN_LOOP, ClientPlan, Turns
 from simserve.errors import NoTrace, ScenarioError, TraceError
-from simserve.request import IntColumn, RequestTable
+from simserve.request import IntColumn, Ranges, RequestTable
 from simserve.scenario.session_models import SessionsConfig
 from simserve.scenario.workload_models import GeneratedWorkload, TenantsWorkload, TraceWorkload, WorkloadConfig
 from simserve.workload.behaviour import client_plan
 from simserve.workload.content import repeated_tokens, taken
+from simserve.workload.conversations import continuing
 from simserve.workload.generate import arrival_times_ns
 from simserve.workload.generated_sessions import drawn_sessions
 from simserve.workload.length_pairs import length_pairs
@@ -137,19 +138,41 @@ def _traced(config: TraceWorkload, seed: int, base_dir: Path) -> tuple[RequestTa
         notes.append(f"{path.name}: {_repeated(table)}")
     session = None if trace.session is None or config.resample is not None else trace.session[:n]
     table = replace(table, session=session)
-    wait_ns = None if trace.wait_ns is None else trace.wait_ns[:n]
+    if session is not None and _goes_on(config, trace):
+        table, note = continuing(table)
+        notes += [f"{path.name}: {note}"] if note else []
+    table, turns, note = _sent(table, None if trace.wait_ns is None else trace.wait_ns[:n], config, path.name)
+    return table, turns, notes + ([note] if note else [])
+
+
+def _sent(
+    table: RequestTable, wait_ns: IntColumn | None, config: TraceWorkload, where: str
+) -> tuple[RequestTable, Turns | None, str]:
+    """The requests at the times at which they will be sent, by whom, and a note."""
+    session, n = table.session, len(table)
     if config.concurrency is not None:
         what = "send its requests" if session is None else "play its sessions"
-        notes.append(f"{path.name}: its times are not used, {config.concurrency:,} clients {what} in order")
         table = replace(table, arrival_ns=np.zeros(n, np.int64))
-        return table, None if session is None else whole_sessions(session, wait_ns), notes
-    own_ns = _rescaled(table.arrival_ns, config.rate_scale, path.name)
+        turns = None if session is None else whole_sessions(session, wait_ns)
+        return table, turns, f"{where}: its times are not used, {config.concurrency:,} clients {what} in order"
+    own_ns = _rescaled(table.arrival_ns, config.rate_scale, where)
     if session is None or wait_ns is None:
-        return replace(table, arrival_ns=own_ns), None, notes
+        return replace(table, arrival_ns=own_ns), None, ""
     table, turns = in_sessions(table, session, wait_ns, own_ns)
     num_held = int(turns.follows.sum())
-    notes.append(f"{path.name}: {num_held:,} of {n:,} requests are sent when the one before in their session has ended")
-    return table, turns, notes
+    return (
+        table,
+        turns,
+        f"{where}: {num_held:,} of {n:,} requests are sent when the one before in their session has ended",
+    )
+
+
+def _goes_on(config: TraceWorkload, trace: Trace) -> bool:
+    """Whether later turns are taken to begin with what was said before: where the trace itself does not tell what they
+    keep, and by default where they wait for it."""
+    if trace.kept is not None or isinstance(trace.content, Ranges):
+        return False
+    return trace.wait_ns is not None if config.sessions_continue is None else config.sessions_continue
 
 
 def _begun_alike(table: RequestTable, config: TraceWorkload, trace: Trace, seed: int, notes: list[str]) -> RequestTable:

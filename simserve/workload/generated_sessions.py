@@ -19,8 +19,8 @@ from simserve.scenario.fields import MAX_SECONDS, MAX_TOKENS
 from simserve.scenario.session_models import SessionsConfig
 from simserve.scenario.workload_models import GeneratedWorkload
 from simserve.workload.content import taken
+from simserve.workload.conversations import begun_content
 from simserve.workload.generate import lengths
-from simserve.workload.kept import session_content
 from simserve.workload.prefixes import drawn_prefixes
 from simserve.workload.sessions import OWN_TIME, before_in_session
 from simserve.workload.streams import stream
@@ -72,7 +72,8 @@ def drawn_sessions(config: GeneratedWorkload, sessions: SessionsConfig, seed: in
     num_ended = len(np.unique(drawn.session[: rows[-1] + 1][is_over]))
     if num_ended:
         notes.append(f"{num_ended:,} of {session[-1] + 1:,} sessions end before a prompt of more than {limit:,} tokens")
-    content = _content(before, prompts, outputs, session, drawn.prefixes)
+    kept = np.where(before == NOBODY, 0, (prompts + outputs)[before])
+    content = begun_content(before, kept, prompts, outputs, taken(drawn.prefixes, session))
     return DrawnSessions(
         session, prompts, outputs, np.where(before == NOBODY, OWN_TIME, waits_ns), content, tuple(notes)
     )
@@ -111,25 +112,6 @@ def _turns(config: GeneratedWorkload, sessions: SessionsConfig, num_turns: int, 
     prompts = total - np.repeat(total[begins] - added[begins], np.diff(begins, append=num_turns))
     cut = {"first prompts": first_cut, "turns' new tokens": new_cut, "answers": outputs_cut}
     return _Turns(session, prompts, outputs, prefixes, cut)
-
-
-def _content(
-    before: IntColumn, prompts: IntColumn, outputs: IntColumn, session: IntColumn, prefixes: Ranges
-) -> Content | Ranges:
-    """Each turn begins with the prompt and answer before it, and a first one with its shared prefix, as if that were a
-    request of its own before all others."""
-    texts = np.unique(prefixes.first[prefixes.num_tokens > 0])
-    of_text = np.searchsorted(texts, prefixes.first[session])
-    begins = np.where(prefixes.num_tokens[session] > 0, of_text, NOBODY)
-    text_tokens = np.zeros(len(texts), np.int64)
-    text_tokens[of_text[begins != NOBODY]] = prefixes.num_tokens[session][begins != NOBODY]
-    nobody, none = np.full(len(texts), NOBODY), np.zeros(len(texts), np.int64)
-    sources = np.concatenate([nobody, np.where(before == NOBODY, begins, before + len(texts))])
-    sizes = np.concatenate([text_tokens, prompts + outputs])
-    kept = np.where(sources == NOBODY, 0, sizes[sources])
-    columns = np.concatenate([text_tokens, prompts]), np.concatenate([none, outputs])
-    content = session_content(sources, kept, *columns)
-    return taken(content, np.arange(len(texts), len(sources)))
 
 
 def _waits_ns(config: ThinkTimeConfig | None, num_turns: int, seed: int) -> IntColumn:

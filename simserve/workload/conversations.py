@@ -1,0 +1,79 @@
+"""Sessions as conversations: what is taken for granted where a trace does not tell what turns keep, and what turns that
+begin with shared prefixes hold."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+
+from simserve.clients.plan import NOBODY
+from simserve.request import Content, IntColumn, Ranges, RequestTable
+from simserve.workload.content import repeated_tokens, taken
+from simserve.workload.kept import continued, session_content
+from simserve.workload.sessions import before_in_session
+
+
+def continuing(table: RequestTable) -> tuple[RequestTable, str]:
+    """The requests of a trace with sessions, where every turn that is as long as the prompt and answer before it is
+    taken to begin with these (but not where its ids say that it begins with another prompt); and a note that says so,
+    empty where no turn is long enough. The table's own content is what its ids tell, or its shared prefixes."""
+    assert table.session is not None
+    before, prompts, outputs = before_in_session(table.session), table.num_prompt_tokens, table.num_output_tokens
+    kept, content = continued(before, prompts, outputs), table.content
+    if isinstance(content, Content):
+        content, kept = _with_answers(content, before, kept, prompts)
+    elif kept.any():
+        content = begun_content(before, kept, prompts, outputs, content)
+    num_continuing = int((kept > 0).sum())
+    if not num_continuing:
+        return table, ""
+    table = replace(table, content=content)
+    repeated, total = repeated_tokens(table)
+    num_later = int((before != NOBODY).sum())
+    return table, (
+        f"{num_continuing:,} of {num_later:,} later turns are as long as the prompt and answer before them, and are "
+        "taken to begin with these (workload.sessions_continue: false takes nothing for granted); "
+        f"{100 * repeated / total:.1f} % of the prompt tokens would be hits of an infinite prefix cache"
+    )
+
+
+def begun_content(
+    before: IntColumn, kept: IntColumn, prompts: IntColumn, outputs: IntColumn, prefixes: Ranges | None
+) -> Content | Ranges:
+    """``session_content`` of requests of whom those that keep nothing begin with shared prefixes, as if each of these
+    were a request before all others."""
+    if prefixes is None or not prefixes.num_tokens.any():
+        return session_content(before, kept, prompts, outputs)
+    begins = (prefixes.num_tokens > 0) & (kept == 0)
+    texts, places = np.unique(prefixes.first[begins], return_inverse=True)
+    lengths, num_texts = np.zeros(len(texts), np.int64), len(texts)
+    np.maximum.at(lengths, places, prefixes.num_tokens[begins])
+    sources = np.where(kept > 0, before + num_texts, NOBODY)
+    sources[begins] = places
+    columns = (
+        np.concatenate([np.full(num_texts, NOBODY), sources]),
+        np.concatenate([np.zeros(num_texts, np.int64), np.where(begins, prefixes.num_tokens, kept)]),
+        np.concatenate([lengths, prompts]),
+        np.concatenate([np.zeros(num_texts, np.int64), outputs]),
+    )
+    return taken(session_content(*columns), np.arange(num_texts, len(sources) + num_texts))
+
+
+def _with_answers(
+    content: Content, before: IntColumn, kept: IntColumn, prompts: IntColumn
+) -> tuple[Content, IntColumn]:
+    """Chains that go on with their answers' whole blocks, as the next turns' ids have them where these begin with all
+    whole blocks of the prompt, one at least; and what is kept by these turns."""
+    size, offsets = content.block_tokens, content.offsets
+    chains = [content.ids[begin:end] for begin, end in pairwise(offsets.tolist())]
+    longer, found = list(chains), np.zeros_like(kept)
+    short_by = np.zeros(len(content), np.int64) if content.short_by is None else content.short_by.copy()
+    for turn in np.flatnonzero(kept).tolist():
+        i = int(before[turn])
+        num_whole, num_kept = int(prompts[i]) // size, int(kept[turn]) // size
+        if num_whole and np.array_equal(chains[i][:num_whole], chains[turn][:num_whole]):
+            longer[i], short_by[i], found[turn] = chains[turn][:num_kept], 0, kept[turn]
+    lengths = np.cumsum([0, *map(len, longer)])
+    return Content(np.concatenate(longer), lengths, size, short_by if short_by.any() else None), found
