@@ -15,7 +15,7 @@ from simserve.distributions import Description, FloatColumn, describe, describe_
 from simserve.fairness import by_tenant, good_requests
 from simserve.model_spec import ModelSpec
 from simserve.records import CANCELLED, FINISHED, NEVER, REJECTED, TIMED_OUT, Records, RequestRecords, itl_bin_edges_s
-from simserve.request import IntColumn
+from simserve.request import IntColumn, LookUp
 from simserve.step_time.stretch import NS_PER_S
 from simserve.timeline import SpanIntegral, timeline
 
@@ -23,6 +23,7 @@ __all__ = [
     "LATENCIES",
     "SloTargets",
     "latencies",
+    "look_up_columns",
     "model_macs",
     "request_columns",
     "speculation",
@@ -128,6 +129,14 @@ def request_columns(requests: RequestRecords) -> dict[str, FloatColumn | IntColu
         "num_computed_tokens": requests.num_computed_tokens,
         "num_prefix_hit_tokens": requests.num_prefix_hit_tokens,
     }
+
+
+def look_up_columns(records: Records) -> dict[str, IntColumn]:
+    """One row per request: what its attempts looked for in a prefix cache when they were first admitted, in tokens."""
+    columns, num_requests = records.look_ups.columns(), len(records.requests.table)
+    ids = columns["request_id"]
+    sums = {name: np.bincount(ids, columns[name], num_requests).astype(np.int64) for name in LookUp._fields}
+    return {name.replace("num_tokens", "num_looked_up_tokens"): column for name, column in sums.items()}
 
 
 def latencies(requests: RequestRecords) -> dict[str, FloatColumn]:
@@ -294,4 +303,20 @@ def _kv_cache(records: Records, spans: SpanIntegral, window_ns: FloatColumn) -> 
         "prefix_hit_rate": records.num_found_tokens / max(1, records.num_looked_up_tokens),
         "prefix_hit_tokens": records.num_prefix_hit_tokens,
         "prefix_evictions": records.num_prefix_evictions,
+        **_prefix(records),
+    }
+
+
+def _prefix(records: Records) -> dict[str, int | float]:
+    """First admissions' look-ups: tokens known, found, evicted before they were asked for again (so computed again),
+    and asked for before but not computed by then; the rest was never asked for. ``prefix_hit_bound`` is the rate of an
+    infinite cache in which whatever was asked for before is there at once."""
+    columns = records.look_ups.columns()
+    looked_up, found, evicted, bound = (int(columns[name].sum()) for name in LookUp._fields)
+    return {
+        "prefix_hit_bound": bound / max(1, looked_up),
+        "prefix_looked_up_tokens": looked_up,
+        "prefix_found_tokens": found,
+        "prefix_evicted_tokens": evicted,
+        "prefix_pending_tokens": bound - found - evicted,
     }

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from simserve.errors import OutputError
 from simserve.manifest import KIND
-from simserve.metrics import request_columns, timeline
+from simserve.metrics import look_up_columns, request_columns, timeline
 from simserve.summary import summary_document, to_json
 
 if TYPE_CHECKING:
@@ -118,7 +118,8 @@ def request_frames(result: RunResult) -> Iterator[pd.DataFrame]:
         ids = np.arange(len(requests.table))
         status = pd.Categorical.from_codes(requests.status, categories=pd.Index(requests.STATUSES))
         reasons = pd.Series(requests.reject_reason, dtype="string").reindex(ids)
-        columns = {"request_id": ids, "status": status, **request_columns(requests), "reject_reason": reasons}
+        numbers = {**request_columns(requests), **look_up_columns(variant.records)}
+        columns = {"request_id": ids, "status": status, **numbers, "reject_reason": reasons}
         tenants = requests.table.tenants
         if tenants is not None:
             columns["tenant"] = pd.Categorical.from_codes(

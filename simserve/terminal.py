@@ -69,6 +69,8 @@ ROWS = (
     Row("cache used, mean", "kv_cache.mean_used", "share"),
     Row("cache used, peak", "kv_cache.peak_used", "share"),
     Row("prefix hits, of looked-up tokens", "kv_cache.prefix_hit_rate", "share", only_if_any=True),
+    Row("  with an infinite cache", "kv_cache.prefix_hit_bound", "share", only_if_any=True),
+    Row("  evicted and computed again", "kv_cache.prefix_evicted_tokens", "count", only_if_any=True),
     Row("evicted prefix blocks", "kv_cache.prefix_evictions", "count", only_if_any=True),
     Row("  reserved, unused", "kv_cache.mean_reserved_unused", "share", only_if_any=True),
     Row("  internal waste", "kv_cache.mean_internal_fragmentation", "share", only_if_any=True),

@@ -13,11 +13,12 @@ import pandas as pd
 
 from simserve.distributions import FloatColumn
 from simserve.records import Records
-from simserve.request import IntColumn
+from simserve.request import IntColumn, LookUp
 from simserve.step_time.stretch import NS_PER_S
 
 NUM_BINS = 400
 KV_PARTS = ("used", "reserved_unused", "internal", "external")
+PREFIX_COUNTS = ("prefix_looked_up_tokens", "prefix_found_tokens", "prefix_evicted_tokens", "prefix_bound_tokens")
 TIMELINE_COLUMNS = (
     "begin_s",
     "end_s",
@@ -28,6 +29,8 @@ TIMELINE_COLUMNS = (
     "kv_free_share",  # free and usable by the next request
     "output_tokens_per_s",
     "busy_share",
+    *PREFIX_COUNTS,
+    "prefix_hit_rate",  # found of looked up; NaN where nothing was
 )
 
 
@@ -99,8 +102,9 @@ class SpanIntegral:
 def timeline(records: Records, num_bins: int = NUM_BINS) -> pd.DataFrame:
     """The whole run cut into ``num_bins`` bins of equal width; columns are ``TIMELINE_COLUMNS``.
 
-    Times are seconds from the first arrival; every other column is a time-weighted mean in its bin, cache parts as
-    shares of the capacity (all 0 without a cache). A run in which nothing took time gives no rows.
+    Times are seconds from the first arrival; columns are time-weighted means in their bin, cache parts as shares of the
+    capacity (all 0 without a cache). Those of the prefix cache count tokens of the look-ups of first admissions in the
+    bin (``request.LookUp``). A run in which nothing took time gives no rows.
     """
     spans = SpanIntegral(records.spans.columns())
     if not len(spans.columns["begin_ns"]):
@@ -118,5 +122,14 @@ def timeline(records: Records, num_bins: int = NUM_BINS) -> pd.DataFrame:
         np.maximum(0.0, float(records.capacity_tokens > 0) - np.sum(kv, axis=0)),
         spans.rates(edges_ns, "num_emitted_tokens"),
         spans.busy_shares(edges_ns),
+        *_prefix(records, edges_ns),
     )
     return pd.DataFrame(dict(zip(TIMELINE_COLUMNS, columns, strict=True)))
+
+
+def _prefix(records: Records, edges_ns: FloatColumn) -> list[FloatColumn]:
+    """Tokens looked up, found, evicted and at most to be found in each bin, and the rate of what was found."""
+    look_ups = records.look_ups.columns()
+    counts = [np.histogram(look_ups["time_ns"], edges_ns, weights=look_ups[name])[0] for name in LookUp._fields]
+    looked_up, found = counts[:2]
+    return [*counts, np.divide(found, looked_up, out=np.full(len(found), np.nan), where=looked_up > 0)]

@@ -186,6 +186,8 @@ def test_cache_shares_are_weighted_by_time():
         "prefix_hit_rate": 0.0,
         "prefix_hit_tokens": 0,
         "prefix_evictions": 0,
+        "prefix_hit_bound": 0.0,
+        **{f"prefix_{name}_tokens": 0 for name in ("looked_up", "found", "evicted", "pending")},
     }
 
 

@@ -13,6 +13,7 @@ from simserve.report.comparison import MeasureRow, all_rows, key_rows
 from simserve.report.controls import Control
 from simserve.report.figure import Figure, Legend, Table
 from simserve.report.headline import Badge, badges, headline, source_sentence
+from simserve.report.hits import hit_figures
 from simserve.report.latency import latency_figures
 from simserve.report.load import load_figures
 from simserve.report.room import room_figures
@@ -147,7 +148,8 @@ def _sections(result: RunResult) -> Iterator[Section]:
     yield Section("load", "Over time", _INTRO["load"], tuple(load), legend="variants")
     yield Section("work", "Work", _INTRO["work"], tuple(work_figures(summaries, _expected(result))))
     yield Section("room", "Room", _INTRO["room"], tuple(room_figures(result.variants, summaries)))
-    yield Section("cache", "Cache", _INTRO["cache"], tuple(cache_figures(styles, timelines, summaries)), legend="cache")
+    cache = (*cache_figures(styles, timelines, summaries), *hit_figures(styles, timelines, summaries))
+    yield Section("cache", "Cache", _INTRO["cache"], cache, legend="cache")
     slots, left_out = slot_figures(styles, records)
     yield Section(
         "slots",
