@@ -25,6 +25,9 @@ def estimate_s(plan: Plan, steps: Steps, timer: Timer, dimensions: ModelDimensio
     for point in plan.points:
         seconds = step_s(point)
         visits = plan.wanted(seconds)
+        if point.num_repeats:
+            total += seconds * (1 + visits * (1 + plan.num_repeats(point, seconds)))
+            continue
         if plan.is_enough(seconds):
             total += seconds
             continue

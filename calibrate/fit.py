@@ -39,7 +39,7 @@ def point_of(sample: Sample) -> Point:
     """The point that a sample is of."""
     alone = sample.phase, sample.batch_size, sample.num_new_tokens, sample.num_context_tokens
     beside = sample.num_decodes, sample.num_decode_context_tokens
-    return Point(*alone, sample.held_out, *beside, sample.context_spread)
+    return Point(*alone, sample.held_out, *beside, sample.context_spread, sample.num_repeats)
 
 
 def make_table(medians: Mapping[Point, float], phase: Phase) -> Table:

@@ -57,9 +57,10 @@ def fit_mixed(medians: Mapping[Point, float], composed: ComposedSteps) -> MixedC
 
 
 def batch_of(point: Point) -> Batch:
-    """The decision whose step ``point`` times."""
+    """The decision whose step number ``num_repeats`` (from 0) ``point`` times."""
     if point.phase == "decode":
         total = sum(point.decode_contexts()) if point.context_spread else point.batch_size * point.num_context_tokens
+        total -= point.batch_size * point.num_repeats
         return Batch(num_decodes=point.batch_size, decode_context_tokens=total)
     chunks = (Chunk(point.num_new_tokens, point.num_context_tokens),) * point.batch_size
     return Batch(chunks, point.num_decodes, point.num_decodes * point.num_decode_context_tokens)

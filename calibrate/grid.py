@@ -15,7 +15,8 @@ Shape = tuple[str, int, int, int, int, int, float]
 
 class Point(NamedTuple):
     """The shape of one step: ``batch_size`` sequences that each compute ``num_new_tokens`` over ``num_context_tokens``,
-    and ``num_decodes`` more that compute one over ``num_decode_context_tokens``; see ``Sample``."""
+    and ``num_decodes`` more that compute one over ``num_decode_context_tokens``; see ``Sample``. With ``num_repeats``
+    it is the last step of a chain: so many of the same decision come before it."""
 
     phase: PhaseName
     batch_size: int
@@ -25,6 +26,7 @@ class Point(NamedTuple):
     num_decodes: int = 0
     num_decode_context_tokens: int = 0
     context_spread: float = 0.0
+    num_repeats: int = 0
 
     @property
     def row(self) -> int:
@@ -43,7 +45,7 @@ class Point(NamedTuple):
     def in_table(self) -> bool:
         """Whether it is a cell of the prefill or decode table; the others check or correct what those compose to."""
         alone = self.batch_size == 1 or self.phase == "decode"
-        return self.phase in ("prefill", "decode") and alone and not self.context_spread
+        return self.phase in ("prefill", "decode") and alone and not self.context_spread and not self.num_repeats
 
     @property
     def shape(self) -> Shape:
@@ -64,7 +66,8 @@ class Point(NamedTuple):
         prompts = f"{self.batch_size} × " if self.batch_size > 1 and self.phase != "decode" else ""
         spread = f" ± {self.context_spread:.0%}" if self.context_spread else ""
         beside = f" beside {self.num_decodes} decodes × {self.num_decode_context_tokens}" if self.num_decodes else ""
-        return f"{self.phase} {prompts}{what} × context {self.num_context_tokens}{spread}{beside}"
+        behind = f" behind {self.num_repeats} of its kind" if self.num_repeats else ""
+        return f"{self.phase} {prompts}{what} × context {self.num_context_tokens}{spread}{beside}{behind}"
 
 
 @dataclass(frozen=True)

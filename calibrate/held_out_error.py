@@ -8,6 +8,7 @@ import numpy as np
 
 from calibrate.fit import make_table
 from calibrate.fit_mixed import batch_of, fit_composition
+from calibrate.fit_repeated import fit_ratios
 from calibrate.grid import Point
 from simserve.step_time.composition import ComposedSteps
 from simserve.step_time.profile_schema import HeldOut, HeldOutError
@@ -20,7 +21,8 @@ _KINDS: dict[str, Callable[[Point], bool]] = {
     "mixed": lambda point: point.phase == "mixed",
     "packed": lambda point: point.phase == "prefill" and point.batch_size > 1,
     "unequal": lambda point: point.phase == "decode" and point.context_spread > 0,
-    "all": lambda point: point.phase != "no_cache",
+    "repeated": lambda point: point.num_repeats > 0,
+    "all": lambda point: point.phase != "no_cache" and not point.num_repeats,
 }
 
 
@@ -28,7 +30,7 @@ def fit_steps(medians: Medians) -> ComposedSteps:
     """Step times by the tables and the mixed correction of ``medians``, what was held out left out."""
     prefill, decode = make_table(medians, "prefill"), make_table(medians, "decode")
     fitted = fit_composition(medians, prefill, decode)
-    return ComposedSteps(prefill, decode, fitted.mixed, one_mask=fitted.one_mask)
+    return ComposedSteps(prefill, decode, fitted.mixed, fit_ratios(medians, decode), one_mask=fitted.one_mask)
 
 
 def held_out_error(medians: Medians, again: Medians | None = None, first: Medians | None = None) -> HeldOut:
@@ -45,7 +47,7 @@ def compare(
     held_out = {point: seconds for point, seconds in medians.items() if point.held_out}
     errors, noises = {}, {}
     for point, seconds in held_out.items():
-        errors[point] = abs(steps.ramp(batch_of(point), 0).first_s - seconds) / seconds
+        errors[point] = abs(steps.ramp(batch_of(point), point.num_repeats).first_s - seconds) / seconds
         if point in again and point in first:
             noises[point] = abs(again[point] - first[point]) / first[point]
     summaries = {

@@ -45,8 +45,9 @@ class Measurement:
     gpu_clocks: GpuClocks | None = None
 
     def of(self, point: Point) -> list[Sample]:
-        """The samples of one point that this session measured, anchors apart."""
-        return [s for s in self.samples if s.shape == point.shape and s.session == self.session and not s.anchor]
+        """The samples of one point that this session measured, anchors apart; of a chain its last steps."""
+        mine = (s for s in self.samples if s.shape == point.shape and s.session == self.session and not s.anchor)
+        return [s for s in mine if (s.num_repeats > 0) == (point.num_repeats > 0)]
 
 
 class Measurer:
@@ -99,7 +100,10 @@ class Measurer:
 
     def _visit(self, point: Point, is_out_of_memory: Callable[[BaseException], bool], as_anchor: bool = False) -> None:
         try:
-            self._sample(point, as_anchor)
+            if point.num_repeats:
+                self._sample_chain(point)
+            else:
+                self._sample(point, as_anchor)
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
@@ -129,8 +133,37 @@ class Measurer:
             gc.enable()
         self._keep(point, timing, as_anchor)
 
-    def _keep(self, point: Point, timing: Timing, as_anchor: bool) -> None:
+    def _sample_chain(self, point: Point) -> None:
+        """The later steps of a chain, which ends in ``point``: they follow steps of their own decision. It is shorter
+        where its steps are long, which one of them tells beforehand."""
+        if (step_s := self._step_s.get(point)) is None:
+            alone = point._replace(num_repeats=0)
+            self._steps.prepare(alone)
+            step_s = self._step_s[point] = self._timer(self._steps.step).by(self._clock)
+        num_repeats = self._plan.num_repeats(point, step_s)
+        self._steps.prepare(point._replace(num_repeats=num_repeats))
+        timings = []
+        self._contention.mark()
+        gc.disable()
+        try:
+            for _ in range(num_repeats + 1):
+                timings.append(self._timer(self._steps.step))
+        finally:
+            gc.enable()
         others = self._contention.others()
+        for number in range((num_repeats + 1) // 2, num_repeats + 1):
+            context = point.num_context_tokens - num_repeats + number
+            later = point._replace(num_context_tokens=context, num_repeats=number)
+            self._add(later, timings[number], others)
+        self._clean[point] += not self.measurement.samples[-1].dirty
+
+    def _keep(self, point: Point, timing: Timing, as_anchor: bool) -> None:
+        self._add(point, timing, self._contention.others(), as_anchor)
+        if not as_anchor:
+            self._clean[point] += not self.measurement.samples[-1].dirty
+        self._step_s.setdefault(point, timing.by(self._clock))
+
+    def _add(self, point: Point, timing: Timing, others: float | None, as_anchor: bool = False) -> None:
         dirty = others is not None and others > DIRTY_CPUS
         sample = Sample(
             phase=point.phase,
@@ -150,11 +183,9 @@ class Measurer:
             host_s=timing.host_s,
             session=self.measurement.session,
             anchor=as_anchor,
+            num_repeats=point.num_repeats,
         )
         self.measurement.samples.append(sample)
-        if not as_anchor:
-            self._clean[point] += not dirty
-        self._step_s.setdefault(point, timing.by(self._clock))
 
     def _give_up(self, point: Point) -> None:
         """Memory ran out: no point of this phase that needs as much can be had either."""

@@ -15,6 +15,8 @@ ALONE_S = 1.0
 _REPEATS: dict[GridSize, int] = {"quick": 2, "standard": 3, "full": 5}
 _POINT_BUDGET_S: dict[GridSize, float] = {"quick": 0.5, "standard": 1.5, "full": 12.0}
 _LEAST_REPEATS = 2
+_CHAIN_BUDGET_S = 0.6  # a visit of a chain, whose steps are many
+_LEAST_IN_CHAIN = 2
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,10 @@ class Plan:
         if self.is_enough(step_s):
             return 1
         return max(min(_LEAST_REPEATS, self.repeats), min(self.repeats, int(self.point_budget_s / step_s)))
+
+    def num_repeats(self, point: Point, step_s: float) -> int:
+        """Steps of its kind before the last of a chain, whose steps take ``step_s``: those it names, or fewer."""
+        return max(min(_LEAST_IN_CHAIN, point.num_repeats), min(point.num_repeats, int(_CHAIN_BUDGET_S / step_s)))
 
     def rounds(self) -> Iterator[list[Point]]:
         """Round after round over all points, each in another order, so that slow drift of the machine spreads over the

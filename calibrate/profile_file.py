@@ -8,6 +8,7 @@ from typing import Any
 from calibrate.batch_curve import make_batch_curve
 from calibrate.fit import make_table, make_validity, point_medians, pooled_medians
 from calibrate.fit_mixed import fit_composition
+from calibrate.fit_repeated import fit_repeated
 from calibrate.held_out_error import held_out_error
 from calibrate.intervals import add_intervals
 from calibrate.measure import Measurement
@@ -18,6 +19,7 @@ from simserve.step_time.profile_schema import (
     KvBytes,
     Profile,
     Provenance,
+    RepeatedSteps,
     content_digest,
     parse_profile,
 )
@@ -33,7 +35,9 @@ def assemble(
     prefill, decode = make_table(medians, "prefill"), make_table(medians, "decode")
     drift = make_drift(measurement.samples, provenance.clock)
     fitted = fit_composition(medians, prefill, decode)
-    no_cache = fit_no_cache(measurement.samples, provenance.clock)
+    repeated = fit_repeated(medians, decode, measurement.samples)
+    samples = [sample for sample in measurement.samples if not sample.num_repeats]
+    no_cache = fit_no_cache(samples, provenance.clock)
     made = provenance.model_copy(
         update={
             "duration_s": round(duration_s, 1),
@@ -51,16 +55,22 @@ def assemble(
         "batch_curve": make_batch_curve(decode).model_dump(mode="json"),
         "prefill": prefill.model_dump(mode="json"),
         "decode": decode.model_dump(mode="json"),
-        "noise": make_noise(measurement.samples, provenance.clock).model_dump(mode="json"),
+        "noise": make_noise(samples, provenance.clock).model_dump(mode="json"),
         "drift": drift.model_dump(mode="json") if drift else None,
         "mixed": fitted.mixed.model_dump(mode="json") if fitted.mixed else None,
         "one_mask": fitted.one_mask,
+        "repeated": _with_samples(repeated) if repeated else None,
         "no_cache": no_cache.model_dump(mode="json") if no_cache else None,
-        "samples": [sample.model_dump(mode="json", exclude_defaults=True) for sample in measurement.samples],
+        "samples": [sample.model_dump(mode="json", exclude_defaults=True) for sample in samples],
     }
     add_intervals(content, name)
     content["digest"] = content_digest(content)
     return parse_profile(content, name), layout(content) + "\n"
+
+
+def _with_samples(repeated: RepeatedSteps) -> dict[str, Any]:
+    samples = [sample.model_dump(mode="json", exclude_defaults=True) for sample in repeated.samples]
+    return repeated.model_dump(mode="json") | {"samples": samples}
 
 
 def layout(value: Any, depth: int = 0) -> str:  # noqa: ANN401 - any JSON

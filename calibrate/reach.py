@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 
+from calibrate.chains import chain_points
 from calibrate.grid import Axes, MixedAxes, Point
 from calibrate.held_out import held_out_points
 from calibrate.options import Reach
@@ -16,9 +17,9 @@ _HELD_OUT_EVERY = 2
 
 
 def reach_points(reach: Reach, seed: int, *, one_row: bool, mixes: bool) -> list[Point]:
-    """Every batch size, and contexts from the shortest to the longest; mixed steps where the engine ``mixes``; and
-    points held out between them. ``one_row``: an engine whose tokens attend to all caches needs prefills over as many
-    cached tokens as all its sequences have together."""
+    """Every batch size, and contexts from the shortest to the longest; mixed steps where the engine ``mixes``; chains
+    of decodes at every batch size; and points held out between them. ``one_row``: an engine whose tokens attend to all
+    caches needs prefills over as many cached tokens as all its sequences have together."""
     prefill, decode, mixed = _axes(reach, one_row=one_row)
     longest = prefill.contexts[-1]
     points = [
@@ -30,6 +31,7 @@ def reach_points(reach: Reach, seed: int, *, one_row: bool, mixes: bool) -> list
     if mixes and reach.max_batch_size > 1:
         axes = mixed.num_new_tokens, mixed.contexts, mixed.num_decodes, mixed.decode_contexts
         points += [Point("mixed", 1, new, at, False, beside, over) for new, at, beside, over in product(*axes)]
+    points += chain_points(decode, seed)
     held_out = held_out_points("standard", (prefill, decode, mixed), seed)[::_HELD_OUT_EVERY]
     return points + [
         point

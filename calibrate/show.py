@@ -8,7 +8,15 @@ from rich.table import Table as RichTable
 from simserve.request import Batch
 from simserve.step_time.composition import ComposedSteps
 from simserve.step_time.no_cache import no_cache_table
-from simserve.step_time.profile_schema import BatchCurve, HeldOut, HeldOutError, NoCacheTable, Profile, Table
+from simserve.step_time.profile_schema import (
+    BatchCurve,
+    HeldOut,
+    HeldOutError,
+    NoCacheTable,
+    Profile,
+    RepeatedSteps,
+    Table,
+)
 
 
 def show(profile: Profile, console: Console) -> None:
@@ -22,6 +30,8 @@ def show(profile: Profile, console: Console) -> None:
     if whole is not None:
         console.print(_whole_forwards(profile, whole))
     console.print(_curve(profile.batch_curve))
+    if profile.repeated is not None:
+        console.print(_repeated(profile.repeated))
     kv = profile.kv_bytes_per_token
     if kv is not None:
         console.print(f"KV cache: {kv.measured:,} bytes per token in its tensors = formula {kv.formula:,}")
@@ -83,6 +93,15 @@ def _curve(curve: BatchCurve) -> RichTable:
         style = "bold green" if point.batch_size == curve.knee else None
         ratios = f"{point.throughput_ratio:.2f}×", f"{point.latency_ratio:.2f}×"
         out.add_row(f"{point.batch_size}", _ms(point.seconds), f"{point.tokens_per_s:,.1f}", *ratios, style=style)
+    return out
+
+
+def _repeated(repeated: RepeatedSteps) -> RichTable:
+    title = "Decodes behind steps of their own decision, over those behind others"
+    out = RichTable(title=title, title_justify="left", caption=f"{len(repeated.samples)} steps in chains")
+    for size in ("batch size", *repeated.batch_sizes):
+        out.add_column(str(size), justify="right")
+    out.add_row("ratio", *(f"{ratio:.3f}" for ratio in repeated.ratios))
     return out
 
 

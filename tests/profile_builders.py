@@ -6,7 +6,8 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from calibrate.grid import Point
+from calibrate.chains import chain_points
+from calibrate.grid import Axes, Point
 from calibrate.measure import Measurement
 from calibrate.profile_file import assemble
 from simserve.model_spec import ModelSpec, load_model_spec
@@ -41,6 +42,7 @@ def make_sample(point: Point, seconds: float, dirty: bool = False, order: int = 
         order=order,
         held_out=point.held_out,
         dirty=dirty,
+        num_repeats=point.num_repeats,
     )
 
 
@@ -78,8 +80,10 @@ def make_profile_text(
     model: str = "tiny",
     prefill_rows: Sequence[int] = (1, 8, 64, 512),
     batches: Sequence[int] = (1, 2, 4, 8, 16),
+    chained: Callable[[int], float] | None = None,
 ) -> tuple[Profile, str]:
-    """A profile over contexts 0, 256, 1,024 (prefill) and 1, 128, 1,024 (decode), and the text of its file."""
+    """A profile over contexts 0, 256, 1,024 (prefill) and 1, 128, 1,024 (decode), and the text of its file. With
+    ``chained`` chains of decodes were measured too, whose later steps take that ratio at their batch size."""
     points = [make_point("prefill", row, context) for row in prefill_rows for context in (0, 256, 1024)]
     points += [make_point("decode", row, context) for row in batches for context in (1, 128, 1024)]
     points += [make_point("prefill", 32, 256, True), make_point("decode", 12, 128, True)]
@@ -88,17 +92,22 @@ def make_profile_text(
         make_sample(point, formulas[point.phase](point.row, point.num_context_tokens), order=order)
         for order, point in enumerate(points)
     ]
+    for chain in chain_points(Axes(tuple(batches), (1, 128, 1024)), 0) if chained is not None else ():
+        for back in range(chain.num_repeats):
+            step = chain._replace(
+                num_context_tokens=chain.num_context_tokens - back, num_repeats=chain.num_repeats - back
+            )
+            seconds = chained(step.row) * decode(step.row, step.num_context_tokens)
+            samples.append(make_sample(step, seconds, order=len(samples)))
     spec = load_model_spec(model)
     kv_bytes = spec.kv_bytes_per_token("fp32")
     kv = KvBytes(measured=kv_bytes, formula=kv_bytes)
     return assemble(f"{model}-formula", make_provenance(spec), kv, Measurement(samples), 1.0)
 
 
-def make_profile(
-    prefill: Formula = affine, decode: Formula = affine, model: str = "tiny", **axes: Sequence[int]
-) -> Profile:
+def make_profile(prefill: Formula = affine, decode: Formula = affine, model: str = "tiny", **more: Any) -> Profile:
     """As ``make_profile_text``, without the text."""
-    return make_profile_text(prefill, decode, model, **axes)[0]
+    return make_profile_text(prefill, decode, model, **more)[0]
 
 
 def make_content() -> dict[str, Any]:

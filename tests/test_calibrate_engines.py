@@ -104,7 +104,7 @@ def test_a_decode_that_follows_continues_the_same_sequences(model: Any) -> None:
 class OtherEngine:
     """Computes something else than what it was asked for."""
 
-    def prepare(self, shape: StepShape) -> None:
+    def prepare(self, shape: StepShape, num_steps: int = 1) -> None:
         self.shape = shape
 
     def step(self) -> Timing:

@@ -75,5 +75,7 @@ def test_a_calibration_within_a_reach_end_to_end(tmp_path: Path, monkeypatch: py
     assert shapes[0] == shapes[1] and profile.noise is not None and profile.noise.num_sessions == 2
     assert profile.held_out.decode.noise is not None
     assert profile.validity.max_batch_size == 2 and profile.validity.max_decode_context == 20
-    assert [sample.order for sample in profile.samples] == list(range(len(profile.samples)))
+    assert profile.repeated is not None and profile.repeated.batch_sizes == (1, 2)
+    samples = [*profile.samples, *profile.repeated.samples]
+    assert sorted(sample.order for sample in samples) == list(range(len(samples)))
     assert not list(tmp_path.glob("*partial*"))

@@ -17,7 +17,8 @@ Adding an engine
    - ``start(shapes)``: build it with a cache and limits for the largest of ``shapes`` (``EngineSize.of`` tells them),
      greedy, endless (no end-of-sequence), without prefix sharing; return ``EngineFacts``, with the bytes per token
      *counted in its cache tensors*;
-   - ``prepare(shape)``: drop what it was serving, and bring it to where the next step is ``shape``. Contexts may be
+   - ``prepare(shape, num_steps)``: drop what it was serving, and bring it to where the next step is ``shape`` and so
+     many can be taken one after the other, as a group that decodes on and on takes them. Contexts may be
      declared instead of computed (blocks allocated, tokens marked as computed), which takes no time; decodes must have
      been running before the timed step, so that their admission is not timed again;
    - ``step()``: exactly one step of the engine's own loop, timed inside the process where it runs;

@@ -58,8 +58,9 @@ class Engine(Protocol):
     def start(self, shapes: Sequence[StepShape]) -> EngineFacts:
         """Build it, large enough for ``shapes``. Raises ``CalibrationError`` in one sentence."""
 
-    def prepare(self, shape: StepShape) -> None:
-        """Drop whatever it was serving and bring it to where its next step is ``shape``."""
+    def prepare(self, shape: StepShape, num_steps: int = 1) -> None:
+        """Drop whatever it was serving and bring it to where its next step is ``shape``, and so many steps can be taken
+        before another ``prepare``, each over contexts longer by what the one before computed."""
 
     def step(self) -> Timing:
         """One step of its own loop (schedule, inputs, forward, sampling, bookkeeping), timed where it runs."""
@@ -83,9 +84,10 @@ class EngineSteps:
         self._timing = Timing(0.0, 0.0)
 
     def prepare(self, point: Point) -> None:
-        """Bring the engine to the step of ``point``."""
-        self._asked = shape_of(point)
-        self._engine.prepare(self._asked)
+        """Bring the engine to the step of ``point``, or to the first of its chain."""
+        first = point._replace(num_context_tokens=point.num_context_tokens - point.num_repeats)
+        self._asked = shape_of(first)
+        self._engine.prepare(self._asked, point.num_repeats + 1)
 
     def step(self) -> None:
         """Run the step; the engine times it."""
@@ -102,6 +104,7 @@ class EngineSteps:
                 f"engine: its step must be {_words(self._asked)} (got {_words(computed)}); "
                 "use a version of the engine that this one was made for"
             )
+        self._asked = tuple((1, cached + new) for new, cached in self._asked)  # what follows by itself
         return self._timing
 
 

@@ -33,7 +33,8 @@ class GenerateEngine:
         self._model = model
         self._argument = cache_argument(model)
         self._tokens = torch.zeros(1, 1, dtype=torch.long)
-        self._cached = self._timed = 0
+        self._cached = self._timed = self._num_taken = self._num_steps = 0
+        self._timings: list[Timing] = []
         self._seen: list[StepShape] = []
         self._hook: Any = None
 
@@ -56,9 +57,9 @@ class GenerateEngine:
             python_version=platform.python_version(),
         )
 
-    def prepare(self, shape: StepShape) -> None:
-        """Note where the group begins and which of its steps is ``shape``. Raises ``CalibrationError`` for sequences
-        that differ."""
+    def prepare(self, shape: StepShape, num_steps: int = 1) -> None:
+        """Note where the group begins, which of its steps is ``shape``, and how many are asked for from it on. Raises
+        ``CalibrationError`` for sequences that differ."""
         if len(set(shape)) != 1:
             raise CalibrationError(f"engine: generate pads its sequences to be alike (got {sorted(set(shape))})")
         new, context = shape[0]
@@ -66,20 +67,29 @@ class GenerateEngine:
         self._timed = min(_LEAD, context) if is_decode else 0
         self._cached = context - self._timed if is_decode else context
         self._tokens = torch.zeros(len(shape), self._cached + new, dtype=torch.long)
+        self._num_steps, self._timings = num_steps, []
 
     def step(self) -> Timing:
-        """Generate up to the step and one token more; the time of that step."""
+        """The time of the step. All that are asked for are taken when the first of them is: a call generates up to the
+        last and one token more, so that no end of a call is timed."""
+        if not self._timings:
+            self._generate()
+            self._num_taken = 0
+        self._num_taken += 1
+        return self._timings[self._timed + self._num_taken - 1]
+
+    def computed(self) -> StepShape:
+        """What the forward of the step was given: tokens of each row, and tokens in its cache."""
+        return self._seen[self._timed + self._num_taken - 1]
+
+    def _generate(self) -> None:
         self._seen.clear()
         cache = {self._argument: self._make_cache()} if self._cached else {}
         moments, mask = Moments(), torch.ones_like(self._tokens)
         if self._tokens.shape[1] > 1:
             mask[1:, 0] = 0  # all but the longest prompt are padded, and attention then runs under a mask
-        generate(self._model, self._tokens, mask, self._timed + 2, moments, **cache)
-        return moments.timings()[self._timed]
-
-    def computed(self) -> StepShape:
-        """What the forward of the step was given: tokens of each row, and tokens in its cache."""
-        return self._seen[self._timed]
+        generate(self._model, self._tokens, mask, self._timed + self._num_steps + 1, moments, **cache)
+        self._timings = moments.timings()
 
     def read_machine(self) -> Reading | None:
         """It runs in this process."""

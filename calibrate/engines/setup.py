@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from calibrate.chains import chain_points
 from calibrate.engines.choose import make_engine
 from calibrate.engines.engine import Engine, EngineFacts, EngineSteps, shape_of
 from calibrate.errors import CalibrationError
@@ -33,8 +34,10 @@ def set_up_engine(source: ModelSource, device: str, dtype: str, options: Calibra
     limits = Limits(options.max_batch_size, options.max_context, options.max_prefill_tokens)
     grid = [point for point in make_grid(options.grid, on_gpu, limits) if point.phase != "no_cache"]
     require_fittable(grid)
-    held_out = held_out_points(options.grid, make_axes(options.grid, on_gpu, limits), options.seed)
-    grid += [point for point in held_out if point.phase != "no_cache"]
+    axes = make_axes(options.grid, on_gpu, limits)
+    grid += [point for point in held_out_points(options.grid, axes, options.seed) if point.phase != "no_cache"]
+    if options.overhead_for is None:  # what a bare forward took follows its own kind already
+        grid += chain_points(axes[1], options.seed)
     if not _mixes(options):
         grid = [point for point in grid if point.phase != "mixed" and not point.context_spread]
     return start_engine(source, device, dtype, options, grid)

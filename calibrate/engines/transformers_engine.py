@@ -64,8 +64,10 @@ class TransformersEngine:
             python_version=platform.python_version(),
         )
 
-    def prepare(self, shape: StepShape) -> None:
-        """Free all blocks, then put in sequences that hold their context and wait for their new tokens."""
+    def prepare(self, shape: StepShape, num_steps: int = 1) -> None:
+        """Free all blocks, then put in sequences that hold their context and wait for their new tokens; they never end,
+        so that any number of steps can follow."""
+        del num_steps
         scheduler = self._processor.scheduler
         for request_id in list(scheduler.active_requests):
             scheduler.finish_request(request_id)

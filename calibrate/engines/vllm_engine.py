@@ -70,8 +70,9 @@ class VllmEngine:
             raise CalibrationError(f"engine: {rule} (got {told.get('device')}); use its CPU build")
         return _facts(told)
 
-    def prepare(self, shape: StepShape) -> None:
-        """Ask the child."""
+    def prepare(self, shape: StepShape, num_steps: int = 1) -> None:
+        """Ask the child, whose sequences may go on for longer than any chain is."""
+        del num_steps
         self._ask("prepare", sequences=shape)
 
     def step(self) -> Timing:

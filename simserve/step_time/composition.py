@@ -5,6 +5,7 @@ from __future__ import annotations
 from simserve.request import Batch
 from simserve.step_time.mixed import corrector
 from simserve.step_time.profile_schema import MixedCorrection, Table
+from simserve.step_time.repeated import HasRatios, repeater
 from simserve.step_time.stretch import Ramp
 from simserve.step_time.surface import Surface
 
@@ -13,6 +14,7 @@ class ComposedSteps:
     """How long a step of any batch takes by measured tables.
 
     - A decode of B sequences takes T_dec(B, mean context): attention is linear in context, so only the mean matters.
+      From the second step of a decision on it takes that times the ratio of ``repeated`` at B, where that was measured.
     - Prefills of n_i new tokens over c_i cached ones, packed into one forward of Q = Σ n_i tokens, take T_pre(Q, C)
       with C such that as many (query, key) pairs are attended: Q·C + Q²/2 = Σ (n_i·c_i + n_i²/2). Several short
       prompts attend to less than one long prompt, so C may lie between −Q/2 and 0: there the measured slope goes on.
@@ -27,19 +29,27 @@ class ComposedSteps:
     """
 
     def __init__(
-        self, prefill: Table, decode: Table, mixed: MixedCorrection | None = None, *, one_mask: bool = False
+        self,
+        prefill: Table,
+        decode: Table,
+        mixed: MixedCorrection | None = None,
+        repeated: HasRatios | None = None,
+        *,
+        one_mask: bool = False,
     ) -> None:
         self._prefill = Surface(prefill, below="linear")
         self._decode = Surface(decode)
         self._pairs_per_decode = self._decode.min_context + 0.5
         self._correct = corrector(mixed)
+        self._repeat = repeater(repeated)
         self._one_mask = one_mask
 
     def ramp(self, batch: Batch, step: int) -> Ramp:
         """The ramp that step number ``step`` (from 0) of a stretch of ``batch`` begins."""
         num_decodes = batch.num_decodes
         if not batch.chunks:
-            return self._decode.curve(num_decodes).ramp(batch.decode_context_tokens / num_decodes + step, 1.0)
+            ramp = self._decode.curve(num_decodes).ramp(batch.decode_context_tokens / num_decodes + step, 1.0)
+            return self._repeat(ramp, num_decodes, step)
         if self._one_mask:
             return self._in_one_row(batch, step)
         num_tokens, squares, pairs = num_decodes, 0, num_decodes * self._pairs_per_decode

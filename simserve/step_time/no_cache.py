@@ -17,7 +17,8 @@ from statistics import median
 from simserve.request import Batch, Chunk
 from simserve.step_time.composition import ComposedSteps
 from simserve.step_time.mixed import place
-from simserve.step_time.profile_schema import Clock, NoCacheTable, Profile, Sample
+from simserve.step_time.profile_samples import Clock
+from simserve.step_time.profile_schema import NoCacheTable, Profile, Sample
 from simserve.step_time.source import StepTimeSource
 from simserve.step_time.stretch import Ramp
 

@@ -17,7 +17,8 @@ class ProfileStepTime:
 
     def __init__(self, profile: Profile) -> None:
         self.source = _source(profile)
-        self._steps = ComposedSteps(profile.prefill, profile.decode, profile.mixed, one_mask=profile.one_mask)
+        tables = profile.prefill, profile.decode, profile.mixed, profile.repeated
+        self._steps = ComposedSteps(*tables, one_mask=profile.one_mask)
         self._profile = profile
 
     @cached_property
@@ -80,6 +81,9 @@ def _note(profile: Profile) -> str:
         )
     if profile.one_mask:
         compositions += "; steps with prefills attend as one row under one mask"
+    if profile.repeated is not None:
+        low, high = min(profile.repeated.ratios), max(profile.repeated.ratios)
+        compositions += f"; decodes that follow their own kind take {low:.2f} to {high:.2f} of the first, as measured"
     lacks = _LACKS[made.origin]
     if profile.overhead is not None:
         lacks = f"bare forwards with an overhead per step fitted on {profile.overhead.source}; "

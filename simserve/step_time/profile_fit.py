@@ -105,7 +105,8 @@ class HeldOutError(Strict):
 
 
 class HeldOut(Strict):
-    """By kind of step; ``packed`` are several prompts in one step, ``unequal`` decodes over different contexts."""
+    """By kind of step; ``packed`` are several prompts in one step, ``unequal`` decodes over different contexts,
+    ``repeated`` decodes that follow several of their own decision (no part of ``all``)."""
 
     prefill: HeldOutError
     decode: HeldOutError
@@ -113,6 +114,7 @@ class HeldOut(Strict):
     mixed: HeldOutError | None = None
     packed: HeldOutError | None = None
     unequal: HeldOutError | None = None
+    repeated: HeldOutError | None = None
 
 
 class Noise(Strict):

@@ -20,7 +20,6 @@ from simserve.errors import ProfileError
 from simserve.step_time.profile_fit import (
     BatchCurve,
     BatchPoint,
-    Count,
     Drift,
     GpuClocks,
     HeldOut,
@@ -30,13 +29,13 @@ from simserve.step_time.profile_fit import (
     NoCacheTable,
     Noise,
     Positive,
-    Seconds,
     Share,
     Strict,
     Table,
     TableRow,
     Validity,
 )
+from simserve.step_time.profile_samples import Clock, RepeatedSteps, Sample, StepOverhead
 
 __all__ = [
     "PROFILES_DIR",
@@ -54,6 +53,7 @@ __all__ = [
     "Noise",
     "Profile",
     "Provenance",
+    "RepeatedSteps",
     "Sample",
     "StepOverhead",
     "Table",
@@ -68,7 +68,6 @@ __all__ = [
 ]
 
 SCHEMA_VERSION = 1
-Clock = Literal["process_cpu", "wall", "cuda_events"]
 PROFILES_DIR = Path(__file__).parent / "profiles"
 
 
@@ -141,68 +140,9 @@ class Provenance(Strict):
         return f"{self.dtype}, weights in {self.weight_scheme}" if kept else self.dtype
 
 
-class Sample(Strict):
-    """One timed step. ``cpu_s`` is the process CPU clock, ``cuda_s`` a pair of CUDA events, ``host_s`` how
-    long the host took to launch the step (null off a GPU); ``other_cpus`` is how many
-    CPUs other processes kept busy meanwhile (null where the system does not tell); ``order`` counts all timed steps
-    of the run; a ``dirty`` sample was disturbed and is kept, but not fitted unless its point has no clean one.
-
-    ``batch_size`` sequences compute ``num_new_tokens`` over ``num_context_tokens`` each: prompts packed into one row
-    (``prefill``), one token each (``decode``), a chunk (``mixed``), or a whole sequence without a cache (``no_cache``).
-    ``num_decodes`` more decode in the same row over ``num_decode_context_tokens`` each (``mixed``). Contexts of decodes
-    are spread evenly from 1 − ``context_spread`` to 1 + ``context_spread`` times their mean. ``session`` counts the
-    processes that measured; an ``anchor`` sample is of the one point that is visited again and again to see drift.
-    """
-
-    phase: Literal["prefill", "decode", "mixed", "no_cache"]
-    batch_size: Positive
-    num_new_tokens: Positive
-    num_context_tokens: Count
-    wall_s: Seconds
-    cpu_s: Share | None
-    cuda_s: Share | None
-    other_cpus: Share | None
-    order: Count
-    held_out: bool
-    dirty: bool
-    num_decodes: Count = 0
-    num_decode_context_tokens: Count = 0
-    context_spread: Share = 0.0
-    host_s: Share | None = None
-    session: Count = 0
-    anchor: bool = False
-
-    @property
-    def shape(self) -> tuple[str, int, int, int, int, int, float]:
-        """What identifies its point: phase, batch size, new and context tokens, decodes beside it, spread."""
-        beside = self.num_decodes, self.num_decode_context_tokens
-        return self.phase, self.batch_size, self.num_new_tokens, self.num_context_tokens, *beside, self.context_spread
-
-    def seconds(self, clock: Clock) -> float:
-        """The step time by the clock that was chosen; the wall clock where that was not read."""
-        chosen = {"process_cpu": self.cpu_s, "wall": self.wall_s, "cuda_events": self.cuda_s}[clock]
-        return chosen or self.wall_s
-
-
-class StepOverhead(Strict):
-    """What the tables hold beyond the bare forwards that ``samples`` of the profile timed: seconds per step, per
-    sequence in it, and per (new token, key) pair of different sequences, fitted on steps of the engine ``source``.
-    ``before`` and ``after`` are the errors on steps of it that were not fitted; ``samples`` are its steps, of both
-    kinds."""
-
-    source: str
-    date: str
-    command: str
-    constant_s: Share
-    per_sequence_s: Share
-    per_foreign_pair_s: Share
-    before: HeldOutError
-    after: HeldOutError
-    samples: tuple[Sample, ...] = Field(min_length=1)
-
-
 class Profile(Strict):
-    """A measured step-time profile. ``one_mask``: steps with prefills attend as one row, see ``ComposedSteps``."""
+    """A measured step-time profile. ``one_mask``: steps with prefills attend as one row, see ``ComposedSteps``;
+    ``repeated``: what decode steps take that follow others of their own decision, where that was measured."""
 
     schema_version: Literal[1]
     name: str
@@ -215,6 +155,7 @@ class Profile(Strict):
     batch_curve: BatchCurve
     mixed: MixedCorrection | None = None
     one_mask: bool = False
+    repeated: RepeatedSteps | None = None
     no_cache: NoCacheTable | None = None
     noise: Noise | None = None
     drift: Drift | None = None
