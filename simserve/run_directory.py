@@ -26,6 +26,7 @@ from simserve.errors import OutputError
 from simserve.manifest import KIND
 from simserve.metrics import look_up_columns, request_columns, timeline
 from simserve.summary import summary_document, to_json
+from simserve.workload.session_table import told_of_sessions
 
 if TYPE_CHECKING:
     from simserve.simulate import RunResult
@@ -112,7 +113,7 @@ def write_files(result: RunResult, manifest: dict[str, Any], folder: Path, choic
 
 def request_frames(result: RunResult) -> Iterator[pd.DataFrame]:
     """For each variant, one row per request: variant, id, status, the columns of ``request_columns``, why rejected,
-    and whose it was where there are tenants."""
+    whose it was where there are tenants, and of which conversation where there are sessions."""
     for name, variant in result.variants.items():
         requests = variant.records.requests
         ids = np.arange(len(requests.table))
@@ -125,6 +126,7 @@ def request_frames(result: RunResult) -> Iterator[pd.DataFrame]:
             columns["tenant"] = pd.Categorical.from_codes(
                 tenants.of, categories=pd.Index([t.name for t in tenants.each])
             )
+        columns |= told_of_sessions(requests.table, result.workload.clients.turns)
         yield _named(pd.DataFrame(columns, copy=False), name, result)
 
 

@@ -7,14 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from simserve.clients.plan import NOBODY
-from simserve.errors import ScenarioError
+from simserve.errors import ScenarioError, TraceError
 from simserve.request import Content, Ranges
+from simserve.run_directory import request_frames
 from simserve.scenario import parse_scenario
 from simserve.simulate import RunResult, simulate
-from simserve.workload import Workload, build_workload
+from simserve.workload import Workload, build_workload, read_trace
 from tests.scenario_builders import SMALL
 
 MS = 10**6
@@ -177,3 +179,27 @@ def test_sessions_that_cannot_be(sessions: dict[str, Any], workload: dict[str, A
     """One sentence that names the key."""
     with pytest.raises(ScenarioError, match=expected):
         built(chat(sessions, **workload))
+
+
+def test_a_run_of_sessions_replays_as_a_trace(tmp_path: Path) -> None:
+    """requests.parquet has session_id, wait_s and kept_tokens: read as a trace of ours it gives the same requests, and
+    every one is served as before, to the nanosecond and the hit."""
+    workload = chat({"think_time_s": {"exponential": {"mean": 2.0}}}, num_requests=80)
+    first = run(workload)
+    frame, _ = request_frames(first)
+    frame.to_parquet(tmp_path / "requests.parquet")
+    again = run({"trace": str(tmp_path / "requests.parquet")})
+    before, after = (result.variants["with"].records.requests for result in (first, again))
+    assert before.table.session is not None and after.table.session is not None
+    assert after.table.session.tolist() == before.table.session.tolist()
+    for name in ("arrival_ns", "first_token_ns", "end_ns", "num_prefix_hit_tokens"):
+        assert getattr(after, name).tolist() == getattr(before, name).tolist()
+    assert after.num_prefix_hit_tokens.any()
+
+
+def test_a_run_of_several_variants_is_no_trace(tmp_path: Path) -> None:
+    """Their rows are the same requests twice: one sentence."""
+    frames = pd.concat(request_frames(run(chat(num_requests=5))))
+    frames.to_parquet(tmp_path / "requests.parquet")
+    with pytest.raises(TraceError, match=r"must have the requests of one run \(got the variants with, without\); keep"):
+        read_trace(tmp_path / "requests.parquet")

@@ -54,7 +54,7 @@ MAY_IMPORT = {
     "manifest": {*RESULT},
     "summary": {"simulate", "manifest"},
     "trace_events": {*RESULT},
-    "run_directory": {*RESULT, "manifest", "metrics", "report", "summary", "trace_events"},
+    "run_directory": {*RESULT, "manifest", "metrics", "report", "summary", "trace_events", "workload"},
     "terminal": {*RESULT},
     "run_command": {"manifest", "run_directory", "scenario", "simulate", "terminal"},
     "tasks": {

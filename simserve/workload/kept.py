@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simserve.clients.plan import NOBODY
-from simserve.request import Content, IntColumn, Ranges
+from simserve.request import Chain, Content, IntColumn, Ranges
 from simserve.workload.content import ranges_of
 
 TOKENS_PER_BLOCK = 16  # where contexts shrink: the usual block sizes of engines are its multiples
@@ -48,6 +48,25 @@ def continued(before: IntColumn, prompts: IntColumn, outputs: IntColumn) -> IntC
     prompt and answer before."""
     whole = np.where(before != NOBODY, (prompts + outputs)[before], 0)
     return np.where(prompts >= whole, whole, 0)
+
+
+def kept_of_content(before: IntColumn, content: Content | Ranges | None, prompts: IntColumn) -> IntColumn:
+    """The other way round: with how many tokens of the prompt and answer before it a prompt begins, as far as the
+    content tells."""
+    kept = np.zeros(len(before), np.int64)
+    for i in np.flatnonzero(before != NOBODY).tolist() if content is not None else ():
+        kept[i] = min(_same_tokens(content[before[i]], content[i]), prompts[i])
+    return kept
+
+
+def _same_tokens(a: Chain, b: Chain) -> int:
+    """Tokens from the start that two chains are known to have in common."""
+    if isinstance(a.ids, range) and isinstance(b.ids, range):
+        return min(len(a.ids), len(b.ids)) if a.ids.start == b.ids.start else 0
+    n = min(len(a.ids), len(b.ids))
+    differs = np.asarray(a.ids[:n]) != np.asarray(b.ids[:n])
+    same = int(differs.argmax()) if differs.any() else n
+    return min(same * a.block_tokens, a.num_tokens, b.num_tokens)
 
 
 def _grown(before: IntColumn, continues: npt.NDArray[np.bool_], sizes: IntColumn) -> Ranges:

@@ -83,9 +83,17 @@ def _read(path: Path, format_name: str, _unused_stamp: tuple[int, int] | None) -
         raise refusal(where, "has a header and no rows; a trace needs at least one request")
     columns = {word: Column(where, name, frame[name]) for word, name in names.items()}
     ignored = ", ".join(name[:40] for name in found if name not in names.values())
+    _refuse_variants(frame, where)
     del frame
     rows = trace_rows(columns, dialect, where, [f"columns not used: {ignored}"] if ignored else [])
     return replace(_in_order(rows, where), format_name=dialect.name, num_rows=len(rows.data))
+
+
+def _refuse_variants(frame: pd.DataFrame, where: str) -> None:
+    """A run's requests.parquet is a trace of ours where it is of one variant; several would be all requests twice."""
+    if "variant" in frame and "request_id" in frame and frame["variant"].nunique() > 1:
+        names = ", ".join(map(str, frame["variant"].unique()[:4]))
+        raise refusal(where, f"must have the requests of one run (got the variants {names}); keep the rows of one")
 
 
 def _in_order(rows: TraceRows, where: str) -> Trace:
