@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 Summary = dict[str, Any]
 OnProgress = Callable[[str, int, int], None]
 WIDTH_IN_A_PIPE = 120
+MAX_TENANTS = 8  # shown; summary.json has all
 DIFFERENT = 1.01  # times as much, for a row that is only there for variants that differ in it
 
 
@@ -128,14 +129,20 @@ def comparison(result: RunResult) -> Table:
 
 
 def tenants_table(result: RunResult) -> Table:
-    """What each tenant got, and how equal that is: a column per variant, as in ``comparison``."""
-    title = "By tenant (Jain: 1 is equal)"
+    """What each tenant got, and how equal that is: a column per variant, as in ``comparison``; of many tenants
+    for those who send most."""
+    sent = {
+        name: each["num_requests"] for name, each in next(iter(result.variants.values())).summary["tenants"].items()
+    }
+    most = sorted(sent, key=lambda name: -sent[name])[:MAX_TENANTS]
+    of_all = f"the {MAX_TENANTS} of {len(sent):,} that send most; " if len(sent) > MAX_TENANTS else ""
+    title = f"By tenant ({of_all}Jain: 1 is equal)"
     table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
     table.add_column("")
     for name in result.variants:
         table.add_column(Text(name), justify="right", overflow="fold")
     summaries = [variant.summary for variant in result.variants.values()]
-    for tenant in summaries[0]["tenants"]:
+    for tenant in (name for name in sent if name in most):
         for row in TENANT_ROWS:
             values = [look_up(summary["tenants"][tenant], row.path) for summary in summaries]
             cells = (_cell(row, value, None if i == 0 else values[0]) for i, value in enumerate(values))

@@ -223,3 +223,19 @@ def test_a_run_with_tenants_from_file_to_folder(tmp_path: Path) -> None:
     fcfs, priority = summaries["fcfs"]["tenants"], summaries["priority"]["tenants"]
     assert priority["chat"]["queue_time_s"]["mean"] < fcfs["chat"]["queue_time_s"]["mean"]
     assert priority["batch"]["queue_time_s"]["mean"] > fcfs["batch"]["queue_time_s"]["mean"]
+
+
+def test_of_many_tenants_those_who_send_most_are_printed() -> None:
+    """Thirty tenants: eight are shown, in their own order, and the title says of how many; Jain's index is of all."""
+    tenant = SHARED["workload"]["tenants"]["chat"]
+    tenants = {
+        f"t{i}": {**tenant, "arrivals": {"process": "constant", "rate_rps": 100.0 if i % 4 == 3 else 1.0}}
+        for i in range(30)
+    }
+    data = {**SHARED, "workload": {"num_requests": 300, "tenants": tenants}}
+    shown = io.StringIO()
+    print_result(simulate(parse_scenario(data)), Console(file=shown, width=120))
+    named = [line.split(":")[0].strip() for line in shown.getvalue().splitlines() if ": TTFT p99" in line]
+    busy = [f"t{i}" for i in range(30) if i % 4 == 3]
+    assert len(named) == 8 and [name for name in named if name in busy] == busy
+    assert "the 8 of 30 that send most" in shown.getvalue()
