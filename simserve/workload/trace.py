@@ -72,7 +72,7 @@ def _stamp(path: Path) -> tuple[int, int] | None:
     return stat.st_mtime_ns, stat.st_size
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=4)
 def _read(path: Path, format_name: str, _unused_stamp: tuple[int, int] | None) -> Trace:
     """Studies replay the same trace thousands of times; the stamp changes when the file does."""
     frame, where = read_columns(path), path.name
