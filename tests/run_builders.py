@@ -8,6 +8,7 @@ from simserve.metrics import summarize
 from simserve.scenario import parse_scenario
 from simserve.simulated_model import simulated_model
 from simserve.step_time.source import StepTimeSource
+from simserve.workload import Workload
 from tests.record_builders import S, Served, add_gaps, add_span, records_of
 
 SCENARIO = {
@@ -37,7 +38,7 @@ def two_variants(notes=()):
     """The shape of ``RunResult``: ``fast`` has half the latencies of ``slow``; one request of three is rejected."""
     scenario = parse_scenario(SCENARIO)
     variants = {name: _variant(name, scenario, factor) for name, factor in (("slow", 2.0), ("fast", 1.0))}
-    workload = SimpleNamespace(table=variants["slow"].records.requests.table, notes=notes)
+    workload = Workload(variants["slow"].records.requests.table, tuple(notes))
     return SimpleNamespace(scenario=scenario, workload=workload, variants=variants)
 
 

@@ -54,7 +54,9 @@ def kept_of_content(before: IntColumn, content: Content | Ranges | None, prompts
     """The other way round: with how many tokens of the prompt and answer before it a prompt begins, as far as the
     content tells."""
     kept = np.zeros(len(before), np.int64)
-    for i in np.flatnonzero(before != NOBODY).tolist() if content is not None else ():
+    if content is None:
+        return kept
+    for i in np.flatnonzero(before != NOBODY).tolist():
         kept[i] = min(_same_tokens(content[before[i]], content[i]), prompts[i])
     return kept
 
