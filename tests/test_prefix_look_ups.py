@@ -15,6 +15,8 @@ from simserve.kv_cache.identities import Identities, names_of
 from simserve.metrics import look_up_columns, summarize, timeline
 from simserve.records import FINISHED, Records
 from simserve.request import LookUp
+from simserve.tasks.measure import measure
+from simserve.tasks.warmup import WarmupRule
 from simserve.timeline import PREFIX_COUNTS
 from tests.builders import run_engine
 from tests.prefix_rules import DUPLICATES, EVICTIONS, HITS, ROOMY, PrefixRule, asks, cache_of
@@ -127,6 +129,16 @@ def test_the_summary_adds_them_up():
     assert kv_cache["prefix_hit_bound"] == 24 / 60
     left = summarize(run(HITS["who left in the middle leaves hits behind"].case))["kv_cache"]
     assert left["prefix_pending_tokens"] == 4
+
+
+def test_a_study_measures_the_rate_of_the_requests_that_it_keeps():
+    """Warm-up cut: of the last two requests, 16 tokens each, 8 were found and 12 are the bound; without a prefix cache
+    there is no such measure."""
+    table = asks(("ABC", 0), ("VWXY", 0), ("ABCD", 0), ("VWXY", 0), at=[0, 10, 20, 30])
+    case = Case(table, cache_of(6), ConstantStepTime(0.01))
+    measured = measure(run(case), None, WarmupRule(0.5, steady=True))
+    assert (measured["prefix_hit_rate"], measured["prefix_hit_bound"]) == (0.5, 0.75)
+    assert "prefix_hit_rate" not in measure(run(case, prefix_caching=False), None, WarmupRule(0.0, steady=False))
 
 
 def test_the_timeline_has_each_look_up_in_its_bin():

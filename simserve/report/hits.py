@@ -47,7 +47,7 @@ def hit_figures(styles: Sequence[VariantStyle], timelines: Timelines, summaries:
     drawn = [style for style in seeking if len(timelines[style.name])]
     if not drawn:
         return []
-    end_s = max(float(timelines[style.name]["end_s"].iloc[-1]) for style in drawn)
+    end_s = max(float(timeline["end_s"].iloc[-1]) for timeline in timelines.values() if len(timeline))
     edges = np.linspace(0.0, end_s, NUM_BINS + 1)
     rates = {style.name: shares_over_time(timelines[style.name], edges) for style in drawn}
     figures = [_parts({style.name: summaries[style.name] for style in seeking})]
@@ -109,9 +109,7 @@ def _cost(summary: Mapping[str, Any]) -> str:
 
 def _caption(summary: Mapping[str, Any]) -> str:
     rate, bound = (share(dig(summary, f"kv_cache.prefix_hit_{name}")) for name in ("rate", "bound"))
-    return (
-        f"Share of the prompt tokens looked up in each spell of time. Found in all: {rate}; an infinite cache: {bound}."
-    )
+    return f"Of the prompt tokens looked up in each spell of time. In all {rate} were found, of at most {bound}."
 
 
 def _side_by_side(
@@ -143,7 +141,7 @@ def _over_time(shares: Mapping[str, Floats], edges: Floats) -> dict[str, Any]:
     time, axis = time_x("begin", float(edges[-1])), share_axis("share of tokens looked up", ticks=5, grid=True)
 
     def bars(low: str, high: str, part: Part) -> alt.Chart:
-        mark = alt.Chart().transform_calculate(zero="0").mark_rect(color=part.fill, clip=True)
+        mark = alt.Chart().transform_calculate(zero="0").mark_rect(fill=part.fill, stroke=part.fill, strokeWidth=0.6)
         top = alt.Y(f"{high}:Q", axis=axis, scale=alt.Scale(domain=[0, 1]))
         drawn: alt.Chart = mark.encode(time, alt.X2("end:Q"), top, alt.Y2(f"{low}:Q"))
         return drawn

@@ -43,6 +43,8 @@ _NAMED = (
     Measure("mean_waiting", "requests waiting, mean"),
     Measure("busy_share", "time busy", "portion"),
     Measure("kv_used", "cache filled", "portion"),
+    Measure("prefix_hit_rate", "prefix hits, of tokens looked up", "portion"),
+    Measure("prefix_hit_bound", "prefix hits with an infinite cache", "portion"),
     Measure("num_preemptions", "preemptions"),
     Measure("computed_tokens", "tokens computed", "large"),
     Measure("model_macs", "multiply-adds", "large"),

@@ -30,6 +30,8 @@ PLAIN = (
     "mean_batch_size",
     "mean_waiting",
     "kv_used",
+    "prefix_hit_rate",
+    "prefix_hit_bound",
     "num_preemptions",
     "num_turned_away",
     "unanswered_share",

@@ -25,6 +25,7 @@ OFTEN = (
     "slo_attainment",
     "fairness.speed",
     "fairness.slo_attainment",
+    "prefix_hit_rate",
     "num_preemptions",
     "num_turned_away",
     "unanswered_share",

@@ -17,7 +17,7 @@ from simserve.distributions import FloatColumn, describe, describe_bins
 from simserve.fairness import fairness, good_requests
 from simserve.metrics import SloTargets, latencies
 from simserve.records import CANCELLED, FINISHED, NEVER, REJECTED, TIMED_OUT, Records, itl_bin_edges_s
-from simserve.request import IntColumn
+from simserve.request import IntColumn, LookUp
 from simserve.step_time.stretch import NS_PER_S
 from simserve.tasks.backlog import BacklogTest, backlog_test
 from simserve.tasks.backlogged import backlogged_rps
@@ -70,6 +70,7 @@ def measure(records: Records, slo: SloTargets | None, rule: WarmupRule, is_close
         "unanswered_share": _share(int((status != FINISHED).sum()), len(status)),
         "slo_quantiles": _slo_quantiles(columns, records, kept),
         **_occupancy(records, spans, kept),
+        **_prefix_hits(records, kept),
         "mean_prompt_tokens": _mean(requests.table.num_prompt_tokens[finished]),
         "mean_output_tokens": _mean(requests.num_emitted_tokens[finished]),
         "backlog": _backlog(records, kept, is_closed_loop),
@@ -183,6 +184,17 @@ def _occupancy(records: Records, spans: SpanIntegral, kept: Kept) -> dict[str, f
         "num_preemptions": records.num_preemptions,
         "extrapolated_step_share": _share(int(columns["num_extrapolated_steps"][inside].sum()), num_steps),
     }
+
+
+def _prefix_hits(records: Records, kept: Kept) -> dict[str, float | None]:
+    """What the kept requests found in a prefix cache when they were first admitted, and would in an infinite one; there
+    where a prefix cache is."""
+    look_ups = records.look_ups.columns()
+    inside = kept.rows[look_ups["request_id"]]
+    if not len(inside):
+        return {}
+    known, found, _, bound = (int(look_ups[name][inside].sum()) for name in LookUp._fields)
+    return {"prefix_hit_rate": _share(found, known), "prefix_hit_bound": _share(bound, known)}
 
 
 def _backlog(records: Records, kept: Kept, is_closed_loop: bool) -> dict[str, Any]:
