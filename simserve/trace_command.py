@@ -203,3 +203,40 @@ def fit(  # noqa: PLR0913, PLR0917 - one argument per option
 
         asked = fit_command.Asked(windows, by or (), clients)
         fit_command.fit_trace(file, out, command.known_format(format_), asked, json)
+
+
+@app.command(
+    epilog="[bold]Examples[/bold]\n\n"
+    "simserve trace servegen reason_deepseek-r1.tar.gz --from 14h --to 15h --rate 20 --out reasoners.yaml\n\n"
+    "simserve trace servegen ServeGen/data/language/m-large --clients 50 --json"
+)
+def servegen(  # noqa: PLR0913, PLR0917 - one argument per option
+    pool: Annotated[
+        Path,
+        typer.Argument(
+            metavar="POOL", help="A folder of chunk-N-trace.csv and chunk-N-dataset.json, or a tar archive."
+        ),
+    ],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="YAML file to write the section to.", show_default="printed")
+    ] = None,
+    begin: Annotated[str, typer.Option("--from", metavar="TIME", help="Begin so long after the day does.")] = "0",
+    end: Annotated[
+        str | None, typer.Option("--to", metavar="TIME", help="End there.", show_default="the end of the day")
+    ] = None,
+    rate: Annotated[
+        float | None,
+        typer.Option(
+            min=1e-6, max=1e6, help="Requests per second of all together, on average.", show_default="the pool's"
+        ),
+    ] = None,
+    clients: Annotated[
+        int, typer.Option(min=1, max=999, help="The clients who send most; all others are one tenant.")
+    ] = 20,
+    json: Annotated[bool, typer.Option("--json", help="Print the section and its tenants as JSON.")] = False,
+) -> None:
+    """Turn a pool of ServeGen's clients into the tenants of a scenario: rate and cv per window, lengths of each."""
+    with exit_codes("nothing was written"):
+        from simserve.trace_tools import pool_command
+
+        pool_command.write_tenants(pool, out, pool_command.AskedPool(begin, end, clients, rate), json)

@@ -32,8 +32,7 @@ class Asked(NamedTuple):
 
 def fit_trace(path: Path, out: Path | None, format_name: str, asked: Asked, as_json: bool) -> None:
     """Fit a generator to a trace; write its ``workload:`` to ``out`` where given. Raises TraceError, one sentence."""
-    if out is not None and out.exists():
-        raise TraceError(printable(f"{out}: must not exist yet; remove it, or choose another --out"))
+    require_new(out)
     with Console(stderr=True).status(printable(f"fitting {path.name}")):
         trace = read_trace(path, format_name)
         if not trace.has_times:
@@ -43,7 +42,7 @@ def fit_trace(path: Path, out: Path | None, format_name: str, asked: Asked, as_j
         others = [] if as_json or asked.by else may_tell_clients(path, trace)
     text = as_yaml(found, path.name)
     if out is not None:
-        _write(text, out)
+        write_section(text, out)
     if as_json:
         document = {"schema_version": SCHEMA_VERSION, "trace": path.name, **found._asdict()}
         sys.stdout.write(jsonlib.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
@@ -53,7 +52,14 @@ def fit_trace(path: Path, out: Path | None, format_name: str, asked: Asked, as_j
     sys.stdout.write(printable(f"wrote {out}: put it in place of a scenario's workload") + "\n" if out else f"\n{text}")
 
 
-def _write(text: str, out: Path) -> None:
+def require_new(out: Path | None) -> None:
+    """Pass where nothing would be replaced. Raises TraceError."""
+    if out is not None and out.exists():
+        raise TraceError(printable(f"{out}: must not exist yet; remove it, or choose another --out"))
+
+
+def write_section(text: str, out: Path) -> None:
+    """Write a scenario's section. Raises TraceError where it cannot be written."""
     try:
         out.write_text(text, encoding="utf-8")
     except OSError as error:

@@ -23,12 +23,23 @@ FloatColumn = npt.NDArray[np.float64]
 Lengths = dict[str, Any]
 
 
-class _Empirical(NamedTuple):
+class Empirical(NamedTuple):
     """The different lengths, and which share of all is shorter than, and which up to, each of them."""
 
     values: IntColumn
     below: FloatColumn
     upto: FloatColumn
+
+    @classmethod
+    def of(cls, values: IntColumn, weights: FloatColumn) -> Empirical:
+        """Of different lengths in order, and how much of each there is, which is above 0."""
+        upto = weights.cumsum() / weights.sum()
+        upto[-1] = 1.0
+        return cls(values, np.concatenate([[0.0], upto[:-1]]), upto)
+
+    @property
+    def shares(self) -> FloatColumn:
+        return self.upto - self.below
 
     def errors(self, config: LengthsConfig) -> FloatColumn:
         """How far a distribution is from this one at each length, on its left and on its right."""
@@ -37,29 +48,33 @@ class _Empirical(NamedTuple):
 
 
 def fitted_lengths(tokens: IntColumn) -> Lengths:
+    """A scenario's distribution of lengths."""
+    values, counts = np.unique(tokens, return_counts=True)
+    return nearest_lengths(Empirical.of(values, counts.astype(np.float64)))
+
+
+def nearest_lengths(known: Empirical) -> Lengths:
     """A scenario's distribution of lengths. A lognormal is near up to a Kolmogorov–Smirnov distance of 0.05 and with a
     mean within 3 %."""
-    values, counts = np.unique(tokens, return_counts=True)
-    if len(values) == 1:
-        return {"fixed": int(values[0])}
-    upto = counts.cumsum() / len(tokens)
-    known = _Empirical(values, np.concatenate([[0.0], upto[:-1]]), upto)
-    return _lognormal(tokens, known) or {"quantiles": _percentiles(known)}
+    if len(known.values) == 1:
+        return {"fixed": int(known.values[0])}
+    return _lognormal(known) or {"quantiles": _percentiles(known)}
 
 
-def _lognormal(tokens: IntColumn, known: _Empirical) -> Lengths | None:
-    logs = np.log(tokens)
-    sigma, longest = float(logs.std()), int(known.values[-1])
-    mean = min(float(np.exp(logs.mean() + sigma**2 / 2)), float(2**31 - 1))
+def _lognormal(known: Empirical) -> Lengths | None:
+    logs, longest = np.log(known.values), int(known.values[-1])
+    mu = float(known.shares @ logs)
+    sigma = float(known.shares @ (logs - mu) ** 2) ** 0.5
+    mean = min(float(np.exp(mu + sigma**2 / 2)), float(2**31 - 1))
     shape = LognormalShape(mean=float(f"{mean:.6g}"), sigma=float(f"{min(sigma, 10.0):.6g}"), max=longest)
     config = LognormalLength(lognormal=shape)
     drawn_mean = float(at_shares(config, (np.arange(10_000) + 0.5) / 10_000)[0].mean())
-    if known.errors(config).max() > GOOD_ENOUGH or abs(drawn_mean / float(tokens.mean()) - 1) > GOOD_MEAN:
+    if known.errors(config).max() > GOOD_ENOUGH or abs(drawn_mean / float(known.shares @ known.values) - 1) > GOOD_MEAN:
         return None
     return config.model_dump()
 
 
-def _percentiles(known: _Empirical) -> dict[str, int]:
+def _percentiles(known: Empirical) -> dict[str, int]:
     """As few as bring the table within 0.01 of the distribution function, at most 100: from p0, p50, p90, p99, p99.9
     and p100 on, more where it is furthest away. A length that many share has two: where its share begins and ends."""
     values, firsts = known.values, np.searchsorted(known.upto, FIRST_SHARES)

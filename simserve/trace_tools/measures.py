@@ -58,5 +58,5 @@ def dispersion(arrival_ns: IntColumn, window_s: float, span_ns: int) -> float | 
 
 
 def misplaced(a: IntColumn, b: IntColumn) -> float:
-    """The share of the first curve's requests that would have to move to make the second."""
-    return float(np.abs(a - b).sum() / 2 / max(1, a.sum()))
+    """The share of the first curve's requests that find no place in the second."""
+    return float((a - b).clip(0).sum() / max(1, a.sum()))

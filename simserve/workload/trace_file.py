@@ -30,7 +30,8 @@ def read_columns(path: Path) -> pd.DataFrame:
     if packed:
         raise refusal(path.name, f"is {packed}; unpack it, or use gzip")
     if raw[257:262] == b"ustar":  # where the POSIX tar header names itself; the gzip around it is opened already
-        raise refusal(path.name, "is a tar archive; unpack it and name one of its files")
+        of_clients = "or for ServeGen's clients: simserve trace servegen"
+        raise refusal(path.name, f"is a tar archive; unpack it and name one of its files, {of_clients}")
     if raw.startswith(b"PAR1"):
         return _parquet(raw, path.name)
     try:
