@@ -237,3 +237,21 @@ def test_ranges_of_tenants_have_no_token_in_common(parts: list[list[tuple[int, i
 def test_nothing_known_of_anybody_is_no_content() -> None:
     """No parts, no column."""
     assert joined([], 5) is None
+
+
+def test_a_trace_that_is_over_early_is_told(folder: Path) -> None:
+    """After it the others go on alone, with less to do: its end beside theirs; one that lasts is not told."""
+    chat = {**CHAT, "arrivals": {"process": "constant", "rate_rps": 1.0}}
+    early = mixed(folder, {"chat": chat, "log": {"trace": "t.csv"}}, 24)  # 4 of the log's, and chat's at 1, 2 … 20 s
+    assert "tenant log: its trace of 4 requests is over at 2.25 of 20 s" in early.notes
+    late = mixed(folder, {"chat": chat, "log": {"trace": "t.csv", "rate_scale": 0.125}}, 22)
+    assert not any("is over" in note for note in late.notes)
+
+
+def test_studies_say_that_traces_are_not_drawn_anew(folder: Path) -> None:
+    """Their intervals hold the spread of the other tenants alone; one replication has none."""
+    data = data_of({"chat": CHAT, "log": {"trace": "t.csv"}})
+    told = [note for note in study_of(data, "s", folder, 2).notes if "by every replication" in note]
+    assert len(told) == 1 and told[0].endswith("(log)")
+    assert not any("replication" in note for note in study_of(data, "s", folder, 1).notes)
+    assert not any("by every" in note for note in study_of(data_of({"chat": CHAT}), "s", folder, 2).notes)

@@ -94,10 +94,22 @@ def study_of(data: Mapping[str, Any], source: str, base_dir: Path, replications:
         return _of_trace(data, scenario, replications)
     num_requests = workload.num_requests
     cut = (f"the first {SHARE:.0%} of the requests of each run are warm-up and left out",)
-    notes = cut if num_requests >= MIN_REQUESTS else ()
+    notes = (*(cut if num_requests >= MIN_REQUESTS else ()), *fixed_traces(data["workload"], replications))
     own_rps = total_rate_rps(workload, base_dir) if isinstance(workload, TenantsWorkload) else None
     axis = load_axis(data, source, own_rps)
     return Study(data, scenario, scenario.resolve_variants(), axis, num_requests, replications, notes)
+
+
+def fixed_traces(workload: Mapping[str, Any], replications: int) -> tuple[str, ...]:
+    """A note where tenants have traces, which no replication draws anew; of a scenario's plain data."""
+    tenants = workload.get("tenants") or {}
+    traced = [name for name, tenant in tenants.items() if isinstance(tenant, Mapping) and "trace" in tenant]
+    if replications < 2 or not traced:
+        return ()
+    who = printable(", ".join(map(str, traced[:8])))
+    return (
+        f"the traces of tenants are replayed as they are by every replication: the spread is without theirs ({who})",
+    )
 
 
 def _plain_data(path: Path, overrides: Sequence[str]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from simserve.errors import ScenarioError
+from simserve.knee.study import fixed_traces
 from simserve.manifest import resolved_scenario, step_time_entry
 from simserve.scenario import Scenario, parse_scenario
 from simserve.scenario.load import apply_overrides, as_mapping
@@ -166,4 +167,5 @@ def _replicable(points: list[dict[str, Any]], replications: int, path: Path) -> 
         "(workload.resample); one replication replays it as it is"
         for block in dict.fromkeys(blocks.values())
     ]
-    return changed, notes
+    kept = [note for point in points for note in fixed_traces(point.get("workload") or {}, replications)]
+    return changed, [*notes, *dict.fromkeys(kept)]

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from simserve.errors import ScenarioError
 from simserve.request import IntColumn, Ranges, RequestTable, Tenant, Tenants
@@ -25,9 +26,11 @@ from simserve.workload.prefixes import ON_TOP, in_words
 from simserve.workload.rates import FloatColumn
 from simserve.workload.streams import Stream, stream
 from simserve.workload.tenant_requests import TenantRequests, drawn_requests
+from simserve.workload.timestamps import NS_PER_S
 from simserve.workload.traced_tenants import TenantTrace, tenant_trace
 
 _SPARE = 16  # arrivals drawn beyond the expected ones at first
+_EARLY = 0.1  # of the span: a trace that is over so much before the end is told
 _COLUMNS = ("num_prompt_tokens", "num_output_tokens", "max_output_tokens", "priority")
 Traces = Mapping[str, TenantTrace]
 
@@ -51,6 +54,8 @@ def mixture(config: TenantsWorkload, seed: int, base_dir: Path) -> tuple[Request
             notes.append(f"tenant {name} sends none of the first {n:,} requests")
             continue
         sent = _sent(tenant, traces.get(name), len(rows), partial(_own, seed, name))
+        if name in traces:
+            notes += _ended(name, traces[name], rows, arrival_ns)
         for column in _COLUMNS:
             columns[column][rows] = getattr(sent, column)
         if sent.content is not None:
@@ -89,6 +94,15 @@ def _sent(
         assert trace is not None
         return trace.requests(num_requests)
     return drawn_requests(tenant, num_requests, draws)
+
+
+def _ended(name: str, trace: TenantTrace, rows: npt.NDArray[np.intp], arrival_ns: IntColumn) -> list[str]:
+    """A note where a trace is over long before the others' last request: from then on there is less to do."""
+    last_ns, end_ns = int(arrival_ns[rows[-1]]), int(arrival_ns[-1])
+    if len(rows) < trace.num_requests or last_ns >= (1 - _EARLY) * end_ns:
+        return []
+    when = f"at {last_ns / NS_PER_S:,.4g} of {end_ns / NS_PER_S:,.4g} s"
+    return [f"tenant {name}: its trace of {len(rows):,} requests is over {when}"]
 
 
 def _of_content(table: RequestTable) -> list[str]:
