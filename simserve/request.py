@@ -21,12 +21,14 @@ class Chain(NamedTuple):
 
     Two chains have the same id at the same index if and only if their tokens are equal from the start up to the end of
     that block (nodes of a radix tree, numbered from 0). ``ids`` may be a ``range`` with ``block_tokens`` 1: token k is
-    node ``start + k``. Ranges that start at the same number begin alike, all others have no number in common.
+    node ``start + k``. Ranges that start at the same number begin alike, all others have no number in common. The first
+    tokens of a range may be another's: ``lead`` says whose, and the range's own numbers stand for the rest.
     """
 
     ids: abc.Sequence[int]
     block_tokens: int
     short_by: int = 0
+    lead: range = range(0)
 
     @property
     def num_tokens(self) -> int:
@@ -55,17 +57,24 @@ class Content:
 @dataclass(frozen=True)
 class Ranges:
     """Chains that are ranges of tokens, in columns: request i is known for ``num_tokens[i]`` tokens, numbered from
-    ``first[i]`` on. What begins alike begins at the same number, and what does not has no number in common."""
+    ``first[i]`` on. What begins alike begins at the same number, and what does not has no number in common. The first
+    ``lead_tokens[i]`` of them are those numbered from ``lead_first[i]`` on instead (null: none are)."""
 
     first: IntColumn
     num_tokens: IntColumn
+    lead_first: IntColumn | None = None
+    lead_tokens: IntColumn | None = None
 
     def __len__(self) -> int:
         return len(self.first)
 
     def __getitem__(self, i: int) -> Chain:
         first = int(self.first[i])
-        return Chain(range(first, first + int(self.num_tokens[i])), 1)
+        ids = range(first, first + int(self.num_tokens[i]))
+        if self.lead_first is None or self.lead_tokens is None:
+            return Chain(ids, 1)
+        lead = int(self.lead_first[i])
+        return Chain(ids, 1, lead=range(lead, lead + int(self.lead_tokens[i])))
 
 
 class Tenant(NamedTuple):
@@ -138,8 +147,8 @@ class RequestTable:
 class LookUp(NamedTuple):
     """What a sequence looked for in a prefix cache when it was first admitted, in tokens: all that it knew; of these,
     what was found; what had been there and was evicted, from where it found no more; and what an infinite cache in
-    which everything asked for before is there at once would have found (found and evicted among it). Whole blocks from
-    the start, never the last token."""
+    which prompts that were looked up before, and their answers, are there at once would have found (found and evicted
+    among it). Whole blocks from the start, never the last token, nor an answer's last, which nobody computes."""
 
     num_tokens: int
     num_found_tokens: int

@@ -8,8 +8,13 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import strategies as st
 
-from simserve.request import Content, RequestTable
-from simserve.workload.content import ranges_of
+from simserve.request import Chain, Content, RequestTable
+from simserve.workload.content import led_by, ranges_of
+
+
+def ids_of(chain: Chain, most: int | None = None) -> list[int]:
+    """The nodes of a chain, one by one: of its first tokens those of what leads it."""
+    return [*chain.lead[:most], *chain.ids[len(chain.lead) : most]]
 
 
 def content_of(prompts: Sequence[Sequence[object]], block_tokens: int, lengths: Sequence[int] | None = None) -> Content:
@@ -58,9 +63,14 @@ def contents(draw: st.DrawFn, table: RequestTable) -> RequestTable:
 
 @st.composite
 def ranges(draw: st.DrawFn, table: RequestTable) -> RequestTable:
-    """The same requests in up to three groups, whose prompts begin alike as far as each is known."""
+    """The same requests in up to four groups, whose prompts begin alike as far as each is known; and now and then
+    groups begin as others do."""
     group, known = [], []
     for num_tokens in table.num_prompt_tokens.tolist():
-        group.append(draw(st.integers(0, 2)))
+        group.append(draw(st.integers(0, 3)))
         known.append(draw(st.one_of(st.just(num_tokens), st.integers(0, num_tokens))))
-    return replace(table, content=ranges_of(np.array(group), np.array(known)))
+    content = ranges_of(np.array(group), np.array(known))
+    if draw(st.booleans()):
+        leads = draw(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 40)), min_size=4, max_size=4))
+        content = led_by(content, ranges_of(*np.array([leads[each] for each in group]).T))
+    return replace(table, content=content)

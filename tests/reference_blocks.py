@@ -19,6 +19,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 from simserve.request import Request
+from tests.prefixes import ids_of
 from tests.reference_types import Seq, Settings
 
 Identity = tuple[Hashable, ...]
@@ -40,7 +41,7 @@ def identity_of(request: Request, index: int, block_size: int) -> Identity:
     if content is not None:
         num_known = math.ceil(end / content.block_tokens)
         if end <= len(content.ids) * content.block_tokens - content.short_by:
-            return (end, *content.ids[:num_known])
+            return (end, *ids_of(content, num_known))
     return (end, "of request", request.id)
 
 
@@ -122,11 +123,8 @@ class BlockList:
         ever = sum(1 for _ in itertools.takewhile(lambda name: name in self.ever, names))
         either = self.ever | self.asked
         bound = sum(1 for _ in itertools.takewhile(lambda name: name in either, names))
-        for index in itertools.count():
-            name = identity_of(seq.request, index, size)
-            if "of request" in name:
-                break
-            self.asked.add(name)
+        to_come = [identity_of(seq.request, index, size) for index in range((seq.request.num_total_tokens - 1) // size)]
+        self.asked |= {name for name in to_come if "of request" not in name}
         found = len(self.hits(seq))
         return seq.known, found * size, (ever - found) * size, bound * size
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from simserve.clients import NOBODY, OPEN_LOOP, STAYS, ClientPlan, RetryPolicy, Turns
 from simserve.request import RequestTable
 from simserve.step_time.stretch import NS_PER_S, StepTime
-from tests.prefixes import contents, ranges
+from tests.prefixes import contents, ids_of, ranges
 from tests.reference_types import Settings, Speculation
 from tests.step_times import AffineStepTime, ConstantStepTime, LongestStepTime, TableStepTime, TokenStepTime
 
@@ -67,7 +67,7 @@ class Case:
         names = ("arrival_ns", "num_prompt_tokens", "num_output_tokens", "max_output_tokens", "priority")
         columns = ", ".join(str(getattr(self.table, name).tolist()) for name in names)
         if self.table.content is not None:
-            ids = [list(self.table.content[i].ids) for i in range(len(self.table))]
+            ids = [ids_of(self.table.content[i]) for i in range(len(self.table))]
             columns += f", Content of {ids} by {self.table.content[0].block_tokens}"
         plan = [(f.name, getattr(self.clients, f.name)) for f in fields(self.clients)]
         plan = [(name, [x.next_id, x.wait_ns] if isinstance(x, Turns) else x) for name, x in plan if x is not None]

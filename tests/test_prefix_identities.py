@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import sys
 from collections import Counter
@@ -107,6 +108,25 @@ def test_ranges_are_named_alike_where_their_blocks_are(spaces, gap, block_size):
         start += space
     assert len(set(owners.values())) == len(owners)
     assert max(owners, default=0) <= start / block_size + 1
+
+
+@given(
+    st.lists(st.integers(0, 40), min_size=2, max_size=5), st.lists(st.integers(0, 30), max_size=2), st.integers(1, 17)
+)
+def test_ranges_that_others_lead_are_named_by_them_as_far_as_these_go(spaces, leads, block_size):
+    """Law: with the first tokens of another range, blocks are that one's as far as all of a block's tokens are, and
+    its own from there on; those of two ranges with one lead share these, and nothing else."""
+    starts = [0, *itertools.accumulate([*spaces, *leads])]
+    owners = {}
+    for start, space in zip(starts, spaces, strict=False):
+        for lead_start, longest in [(0, 0), *zip(starts[len(spaces) :], leads, strict=False)]:
+            lead = range(lead_start, lead_start + min(space, longest))
+            names = names_of(0, Chain(range(start, start + space), 1, lead=lead), block_size).of_content.tolist()
+            assert len(names) == space // block_size
+            for j, name in enumerate(names):
+                owner = (lead_start, j) if (j + 1) * block_size <= len(lead) else (start, j)
+                assert owners.setdefault(name, owner) == owner
+    assert len(set(owners.values())) == len(owners)
 
 
 def test_a_range_is_named_without_looking_at_its_tokens():

@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 
 from simserve.records import FINISHED, Records
 from tests.builders import run_engine
-from tests.prefixes import content_of
+from tests.prefixes import content_of, ids_of
 from tests.reference_types import Settings
 from tests.step_times import ConstantStepTime
 from tests.strategies import MS, Case, cases, client_cases, table_of
@@ -28,7 +28,7 @@ def beginnings(case: Case, i: int) -> list[Hashable]:
     """What identifies each whole block of a prompt: the content up to its end, as far as the trace tells of it."""
     chain, size = case.table.content[i], case.settings.block_size
     ends = range(size, int(case.table.num_prompt_tokens[i]) + 1, size)
-    known = [(end, tuple(chain.ids[: -(-end // chain.block_tokens)])) for end in ends]
+    known = [(end, tuple(ids_of(chain)[: -(-end // chain.block_tokens)])) for end in ends]
     return [found for found in known if len(found[1]) * chain.block_tokens >= found[0]]
 
 

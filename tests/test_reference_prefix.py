@@ -9,6 +9,7 @@ from dataclasses import replace
 from hypothesis import assume, given, settings
 
 from simserve.request import Request
+from tests.prefixes import ids_of
 from tests.reference import Reference
 from tests.reference_types import Step
 from tests.references import run_reference
@@ -24,10 +25,11 @@ def run(case: Case) -> Reference:
 def tokens_of(request: Request, begin: int, end: int) -> tuple[Hashable, ...]:
     """What a request has at these positions, token by token: a place in known content, or something of its own."""
     chain, found = request.content, []
+    ids = [] if chain is None else ids_of(chain)
     for position in range(begin, end):
         index = position // chain.block_tokens if chain is not None else 0
-        known = chain is not None and position < request.num_prompt_tokens and index < len(chain.ids)
-        found.append((chain.ids[index] if known else ("of request", request.id), position))
+        known = chain is not None and position < request.num_prompt_tokens and index < len(ids)
+        found.append((ids[index] if known else ("of request", request.id), position))
     return tuple(found)
 
 

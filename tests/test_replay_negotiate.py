@@ -203,6 +203,11 @@ def test_prompts_that_begin_as_a_range_do(ids, tokens_per_unit):
     assert long[: int(60 / tokens_per_unit)] == prompt(0, 60, seed=3)[: int(60 / tokens_per_unit)]
     assert long[:alike] not in (prompt(60, 25)[:alike], prompt(0, 25, salt=2)[:alike])
     assert len(prompt(0, 10**9)) == 100 / tokens_per_unit  # a chain may go on beyond the prompt
+    one, other = (_prompt(dialect, Chain(range(n, n + 60), 1, lead=range(7, 32)), num_prompt=100) for n in (100, 200))
+    known = int(60 / tokens_per_unit)
+    assert one[:alike] == other[:alike] == prompt(7, 25)[:alike]  # what leads two ranges is one text
+    assert one[alike : alike + 8] != other[alike : alike + 8]
+    assert one[alike:known] == prompt(100, 60)[alike:known]
 
 
 @pytest.mark.parametrize("tokens_per_unit", [1.0, 2.5])

@@ -260,6 +260,9 @@ def test_prompts_of_ranges_and_short_blocks_begin_alike():
     one, other, cut = prompts_of(replace(table, content=Ranges(*known)), 1000)
     assert (len(one), len(other), len(cut)) == (40, 50, 20)
     assert one[:30] == other[:30] and one[30:34] != other[30:34] and cut == one[:20]
+    led = (np.array([100, 200, 100]), known[1], np.array([7, 7, 7]), np.array([10, 10, 10]))
+    one, other, cut = prompts_of(replace(table, content=Ranges(*led)), 1000)
+    assert one[:10] == other[:10] and one[10:14] != other[10:14] and cut == one[:20]
     table = table_of(np.zeros(2, np.int64), np.array([25, 25]), np.ones(2, np.int64))
     content = content_of(["ABC", "ABC"], 10, [25, 25])
     one, other = prompts_of(replace(table, content=content), 1000)

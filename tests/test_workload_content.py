@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simserve.kv_cache.identities import names_of
@@ -19,13 +19,16 @@ from simserve.workload.content import (
     Lists,
     blocks_of,
     interned,
+    led_by,
     num_blocks,
     ranges_of,
     repeated_tokens,
     set_apart,
     taken,
 )
+from tests.prefixes import ids_of
 
+briefly = settings(max_examples=40)
 LISTS = st.lists(st.lists(st.integers(0, 2), max_size=9), max_size=12)  # few values: many common beginnings
 
 
@@ -93,6 +96,7 @@ def common_tokens(a: tuple[list[int], int], b: tuple[list[int], int], block_toke
     return min(a[1], num_alike * block_tokens) if ends_both else whole * block_tokens
 
 
+@briefly
 @given(LISTS.flatmap(lambda lists: known_prompts(lists, 10)), st.integers(1, 25))
 def test_short_last_blocks_are_common_where_both_prompts_end(
     known: tuple[list[list[int]], list[int], Content], block_size: int
@@ -146,6 +150,7 @@ def test_the_infinite_cache_bound_counts_what_is_known_and_never_the_last_token(
 ROWS = st.lists(st.tuples(st.integers(-3, 3), st.integers(0, 40), st.integers(1, 40)), min_size=1, max_size=12)
 
 
+@briefly
 @given(ROWS, st.integers(1, 9))
 def test_ranges_begin_alike_within_a_group_and_are_apart_otherwise(
     rows: list[tuple[int, int, int]], block_size: int
@@ -164,6 +169,43 @@ def test_ranges_begin_alike_within_a_group_and_are_apart_otherwise(
     assert num_blocks(ranges) == (known.sum(), sum(known[group == each].max() for each in set(group.tolist())))
 
 
+LEADS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 30)), min_size=7, max_size=7)
+
+
+@briefly
+@given(ROWS, LEADS, st.integers(1, 9), st.data())
+def test_groups_may_begin_as_others_do(
+    rows: list[tuple[int, int, int]], leads: list[tuple[int, int]], block_size: int, data: st.DataObject
+) -> None:
+    """Law: rows of two groups that one lead begins have in common what all four of the two rows and the two leads know;
+    those of one group what both know, as ever. The bound, counts, copies and taken rows say the same."""
+    group, known, prompts = (np.array(column, np.int64) for column in zip(*rows, strict=True))
+    lead = np.array([leads[each] for each in group], np.int64).reshape(-1, 2)
+    ranges, ones = led_by(ranges_of(group, known), ranges_of(lead[:, 0], lead[:, 1])), np.ones(len(rows), np.int64)
+
+    def common(i: int, j: int) -> int:
+        shorter = min(rows[i][1], rows[j][1])
+        if rows[i][0] == rows[j][0]:
+            return shorter
+        (mine, my_tokens), (other, its_tokens) = leads[rows[i][0]], leads[rows[j][0]]
+        return min(shorter, my_tokens, its_tokens) if mine == other else 0
+
+    n = len(rows)
+    names = [set(names_of(i, ranges[i], block_size).of_content.tolist()) for i in range(n)]
+    for i, j in itertools.product(range(n), repeat=2):
+        assert len(names[i] & names[j]) == common(i, j) // block_size
+    expected = sum(min(max((common(i, j) for j in range(i)), default=0), rows[i][2] - 1) for i in range(n))
+    assert repeated_tokens(RequestTable(0 * ones, prompts, ones, ones, 0 * ones, ranges)) == (expected, prompts.sum())
+    assert num_blocks(ranges) == (known.sum(), len({token for i in range(n) for token in ids_of(ranges[i])}))
+    some = np.array(data.draw(st.lists(st.integers(0, n - 1), max_size=9)), np.int64)
+    assert [taken(ranges, some)[i] for i in range(len(some))] == [ranges[i] for i in some.tolist()]
+    copies = set_apart(taken(ranges, np.repeat(np.arange(n), 2)), np.tile([0, 1], n))
+    sets = [set(ids_of(copies[i])) for i in range(2 * n)]
+    for i, j in itertools.product(range(2 * n), repeat=2):
+        assert len(sets[i] & sets[j]) == (common(i // 2, j // 2) if i % 2 == j % 2 else 0)
+
+
+@briefly
 @given(LISTS.filter(len).flatmap(lambda lists: known_prompts(lists, 4)), st.data())
 def test_copies_are_set_apart(known: tuple[list[list[int]], list[int], Content], data: st.DataObject) -> None:
     """Rows of one copy have in common what they had, rows of two copies nothing; of blocks as of ranges."""

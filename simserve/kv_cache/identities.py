@@ -46,7 +46,11 @@ def names_of(request_id: int, chain: Chain | None, block_size: int) -> Names:
     num_blocks = chain.num_tokens // block_size
     if isinstance(chain.ids, range) and chain.block_tokens == 1:
         first = -(-chain.ids.start // block_size)
-        return Names(request_id, np.arange(first, first + num_blocks))
+        names = np.arange(first, first + num_blocks)
+        if chain.lead:
+            lead, num_led = -(-chain.lead.start // block_size), len(chain.lead) // block_size
+            names[:num_led] = np.arange(lead, lead + num_led)
+        return Names(request_id, names)
     ids, per_id = np.asarray(chain.ids, np.int64), -(-chain.block_tokens // block_size)
     if chain.block_tokens % block_size == 0:
         return Names(request_id, (ids[:, None] * per_id + np.arange(per_id)).ravel()[:num_blocks])

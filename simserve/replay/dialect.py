@@ -80,8 +80,11 @@ class Dialect:
         is one text by the name of its first token, and so long that its units are no more than its tokens."""
         chain, salt = beginning
         if isinstance(chain.ids, range):
-            num_units = min(units, int(chain.num_tokens / self.tokens_per_unit))
-            return [self._random(num_units, np.random.default_rng([salt, chain.ids.start]))]
+            num_units, num_led = (
+                min(units, int(num_tokens / self.tokens_per_unit)) for num_tokens in (chain.num_tokens, len(chain.lead))
+            )
+            led = self._random(num_led, np.random.default_rng([salt, chain.lead.start]))
+            return [led, self._random(num_units, np.random.default_rng([salt, chain.ids.start]))[num_led:]]
         each = max(1, round(chain.block_tokens / self.tokens_per_unit))
         sizes = [
             min(each, left) for left in range(min(units, round(chain.num_tokens / self.tokens_per_unit)), 0, -each)

@@ -22,7 +22,8 @@ def prompts_of(table: RequestTable, vocabulary: int) -> Iterator[tuple[int, ...]
 
 def _known(chain: Chain, vocabulary: int) -> list[int]:
     if isinstance(chain.ids, range):
-        return _tokens(f"range {chain.ids.start}", chain.num_tokens, vocabulary)
+        lead = _tokens(f"range {chain.lead.start}", len(chain.lead), vocabulary)
+        return lead + _tokens(f"range {chain.ids.start}", chain.num_tokens, vocabulary)[len(lead) :]
     blocks = [_tokens(f"block {block}", chain.block_tokens, vocabulary) for block in chain.ids]
     return [token for block in blocks for token in block][: chain.num_tokens]
 

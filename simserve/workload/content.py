@@ -114,7 +114,7 @@ def taken(content: Ranges, rows: IntColumn) -> Ranges: ...
 def taken(content: Content | Ranges, rows: IntColumn) -> Content | Ranges:
     """The content of the given rows, in their order; a row may come more than once."""
     if isinstance(content, Ranges):
-        return Ranges(content.first[rows], content.num_tokens[rows])
+        return Ranges(**{name: column[rows] for name, column in vars(content).items() if column is not None})
     lengths = np.diff(content.offsets)[rows]
     offsets = _offsets(lengths)
     ids = content.ids[_places(content.offsets[rows], lengths, offsets)]
@@ -132,18 +132,39 @@ def _places(begins: IntColumn, lengths: IntColumn, offsets: IntColumn) -> IntCol
 
 def ranges_of(group: IntColumn, num_tokens: IntColumn) -> Ranges:
     """Rows of one group begin alike, each for so many tokens; groups have nothing in common."""
-    inverse = np.unique(group, return_inverse=True)[1]
-    longest = np.zeros(len(group), np.int64)
+    longest = _longest(group, num_tokens)
+    return Ranges((np.cumsum(longest) - longest)[np.unique(group, return_inverse=True)[1]], num_tokens)
+
+
+def led_by(content: Ranges, lead: Ranges) -> Ranges:
+    """The same rows, but what each begins with, as far as ``lead`` knows that, is what others of ``lead`` begin with.
+    Rows of ``content`` that begin alike must have one lead."""
+    after = int((content.first + content.num_tokens).max(initial=0))
+    return replace(content, lead_first=lead.first + after, lead_tokens=np.minimum(lead.num_tokens, content.num_tokens))
+
+
+def _longest(group: IntColumn, num_tokens: IntColumn) -> IntColumn:
+    """The most of each group, in the groups' order."""
+    groups, inverse = np.unique(group, return_inverse=True)
+    longest = np.zeros(len(groups), np.int64)
     np.maximum.at(longest, inverse, num_tokens)
-    return Ranges((np.cumsum(longest) - longest)[inverse], num_tokens)
+    return longest
+
+
+def _parts(content: Ranges) -> tuple[Ranges, Ranges]:
+    """The rows by their own numbers, and by those of what leads them."""
+    own = Ranges(content.first, content.num_tokens)
+    if content.lead_first is None or content.lead_tokens is None:
+        return own, Ranges(content.first, np.zeros_like(content.first))
+    return own, Ranges(content.lead_first, content.lead_tokens)
 
 
 def num_blocks(content: Content | Ranges) -> tuple[int, int]:
     """(whole blocks that the prompts' chains have in all, different ones among them); a range's blocks are tokens."""
     if isinstance(content, Ranges):
-        longest = np.zeros(len(content), np.int64)
-        np.maximum.at(longest, np.unique(content.first, return_inverse=True)[1], content.num_tokens)
-        return int(content.num_tokens.sum()), int(longest.sum())
+        own, lead = _parts(content)
+        distinct = sum(int(_longest(part.first, part.num_tokens).sum()) for part in (own, lead))
+        return int(content.num_tokens.sum()), distinct - int(_longest(own.first, lead.num_tokens).sum())
     short = np.zeros(len(content), bool) if content.short_by is None else content.short_by > 0
     whole = np.delete(content.ids, content.offsets[1:][short] - 1)
     return len(whole), len(np.unique(whole))
@@ -152,7 +173,14 @@ def num_blocks(content: Content | Ranges) -> tuple[int, int]:
 def set_apart(content: Content | Ranges, copy: IntColumn) -> Content | Ranges:
     """The same content, but rows of different copies (numbered from 0) have nothing in common."""
     if isinstance(content, Ranges):
-        return replace(content, first=content.first + copy * int((content.first + content.num_tokens).max(initial=0)))
+        own, lead = _parts(content)
+        apart = copy * max(int((part.first + part.num_tokens).max(initial=0)) for part in (own, lead))
+        moved = Ranges(content.first + apart, content.num_tokens)
+        return (
+            moved
+            if content.lead_first is None
+            else replace(moved, lead_first=lead.first + apart, lead_tokens=lead.num_tokens)
+        )
     num_ids = int(content.ids.max(initial=-1)) + 1
     return replace(content, ids=content.ids + num_ids * np.repeat(copy, np.diff(content.offsets)))
 
@@ -165,7 +193,10 @@ def repeated_tokens(table: RequestTable) -> tuple[int, int]:
     total = int(prompts.sum())
     if content is None:
         return 0, total
-    seen = _seen_in_ranges(content) if isinstance(content, Ranges) else _seen_in_blocks(content)
+    if isinstance(content, Ranges):
+        seen = np.maximum(*(_seen_in_ranges(part) for part in _parts(content)))
+    else:
+        seen = _seen_in_blocks(content)
     return int(np.minimum(seen, prompts - 1).sum()), total
 
 
