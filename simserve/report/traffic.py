@@ -56,7 +56,10 @@ def traffic_sentence(table: RequestTable, concurrency: int | None = None) -> str
     when = f"over {duration(span_s)}" if span_s else "all at once"
     if concurrency is not None:
         when = f"from {plural(concurrency, 'client')} in a closed loop"
-    return f"{plural(len(table), 'request')} {when}, {prompts:,} prompt tokens, {outputs:,} output tokens"
+    what = plural(len(table), "request")
+    if table.session is not None:
+        what += f" in {plural(len(np.unique(table.session[table.session >= 0])), 'session')}"
+    return f"{what} {when}, {prompts:,} prompt tokens, {outputs:,} output tokens"
 
 
 def _arrivals(table: RequestTable) -> Figure:
@@ -78,6 +81,7 @@ def _arrivals(table: RequestTable) -> Figure:
     caption = (
         f"{significant(float(1 / gaps.mean()))} requests per second on average; gaps between arrivals vary with a "
         f"coefficient of {significant(spread, 2)} (0 for a metronome, 1 for Poisson arrivals, more for bursts)."
+        + (" Turns that wait for an answer stand at the earliest they can come." if table.session is not None else "")
     )
     return Figure("traffic-arrivals", "Arrivals", caption, finish(bars, 200))
 

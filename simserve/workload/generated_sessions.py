@@ -67,7 +67,7 @@ def drawn_sessions(config: GeneratedWorkload, sessions: SessionsConfig, seed: in
     prompts, outputs, before = drawn.prompts[rows], drawn.outputs[rows], before_in_session(session)
     waits_ns = _waits_ns(sessions.think_time_s, n, seed)
     _refuse_decades(before, waits_ns)
-    notes = [f"{count:,} {what} were cut to the distribution's max" for what, count in drawn.cut.items() if count]
+    notes = [f"sessions: {count:,} {what} cut to the distribution's max" for what, count in drawn.cut.items() if count]
     is_over = drawn.prompts[: rows[-1] + 1] > limit
     num_ended = len(np.unique(drawn.session[: rows[-1] + 1][is_over]))
     if num_ended:
