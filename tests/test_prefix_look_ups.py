@@ -3,6 +3,9 @@ in summary, timeline and request rows."""
 
 from __future__ import annotations
 
+import gzip
+import itertools
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -18,11 +21,13 @@ from simserve.request import LookUp
 from simserve.tasks.measure import measure
 from simserve.tasks.warmup import WarmupRule
 from simserve.timeline import PREFIX_COUNTS
+from tests.benchmarks.regimes import CONVERSATION, NO_CONVERSATION, SHARING_16, conversation
 from tests.builders import run_engine
 from tests.prefix_rules import DUPLICATES, EVICTIONS, HITS, ROOMY, PrefixRule, asks, cache_of
+from tests.prefixes import content_of
 from tests.reference_types import Settings
 from tests.step_times import ConstantStepTime
-from tests.strategies import MS, Case, cases, client_cases, plan_of
+from tests.strategies import MS, Case, cases, client_cases, plan_of, table_of
 
 run_briefly = settings(max_examples=25, deadline=None)
 
@@ -83,6 +88,33 @@ def test_what_its_own_first_attempt_left_and_lost_is_evicted():
     clients = plan_of(timeout_ns=35 * MS, retry=RetryPolicy(2, 5 * MS, 1.0, 10**12, 0.0, True, True))
     case = Case(table, cache_of(11, max_num_batched_tokens=8), ConstantStepTime(0.01), clients)
     assert look_ups(run(case))[:3] == [LookUp(40, 0, 0, 0), LookUp(16, 0, 0, 0), LookUp(40, 28, 4, 32)]
+
+
+def test_answers_that_come_back_are_found():
+    """The first prompt, AB, is answered with CD; the second is ABCDE and four tokens. Of the answer's last token nobody
+    computes anything, so neither D nor E can be found, by whatever cache."""
+    table = table_of([0, 1000 * MS], [8, 24], [8, 1], content=content_of(["ABCD", "ABCDE"], 4))
+    assert look_ups(run(Case(table, ROOMY, ConstantStepTime(0.01))))[1] == LookUp(24, 12, 0, 12)
+    small = Case(replace(table, num_output_tokens=np.array([4, 1])), ROOMY, ConstantStepTime(0.01))
+    assert look_ups(run(small))[1] == LookUp(24, 8, 0, 8)
+
+
+@pytest.mark.skipif(not CONVERSATION.exists(), reason=NO_CONVERSATION)
+def test_the_bound_of_a_real_trace():
+    """Mooncake's conversations, 16-token blocks of its 512: the bound by plain sets over the file's own lines, in which
+    a last block that is not full is the same in prompts of one length."""
+    n, seen, bounds = 500, set(), []
+    with gzip.open(CONVERSATION, "rt") as file:
+        rows = [json.loads(line) for line in itertools.islice(file, n)]
+    for row in rows:
+        length, ids = row["input_length"], row["hash_ids"]
+        blocks = [(k, node, min(length - 512 * k, 512)) for k, node in enumerate(ids)]
+        run_of_seen = sum(size for _, _, size in itertools.takewhile(seen.__contains__, blocks))
+        seen |= set(blocks)
+        bounds.append(min(run_of_seen, length - 1) // 16 * 16)
+    records = run_engine(conversation(n), replace(SHARING_16, num_blocks=12_000), ConstantStepTime(0.01))
+    assert look_up_columns(records)["num_bound_tokens"].tolist() == bounds
+    assert sum(bounds) > records.num_found_tokens > 0
 
 
 @run_briefly
@@ -169,5 +201,5 @@ def test_what_was_ever_there_stays_so():
     history, nameless = History(Identities()), names_of(70, None, 4)
     for num_blocks in (5, 3):
         history.enter(nameless, num_blocks)
-    assert history.look_up(nameless, 1, 9) == (5, 5)
-    assert history.look_up(names_of(71, None, 4), 0, 9) == (0, 0)
+    assert history.look_up(nameless, 1, 9, 9) == (5, 5)
+    assert history.look_up(names_of(71, None, 4), 0, 9, 9) == (0, 0)

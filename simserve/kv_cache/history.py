@@ -31,9 +31,10 @@ class History:
                 self._num_own = grown(self._num_own, names.request_id + 1, 0)
             self._num_own[names.request_id] = max(num_own, self._num_own[names.request_id])
 
-    def look_up(self, names: Names, begin: int, stop: int) -> tuple[int, int]:
+    def look_up(self, names: Names, begin: int, stop: int, num_blocks: int) -> tuple[int, int]:
         """Of the request's first ``stop`` blocks, of which ``begin`` are found, the length of the longest run that was
-        ever entered, and of the longest that was entered or that earlier look-ups asked for. Counts as a look-up."""
+        ever entered, and of the longest that was entered or that earlier look-ups asked for. Counts as a look-up of
+        ``num_blocks``, what the request will have filled when its answer is complete."""
         known, index = names.of_content, self._identities.ever_found
         if len(index) > len(self._asked):
             self._asked = np.append(self._asked, np.zeros(len(index) - len(self._asked), np.bool_))
@@ -43,7 +44,7 @@ class History:
         asked = entered  # in most cases: what was asked for has been computed since
         if entered < num_known and is_asked[known[entered]]:
             asked = bisect_left(known.data, True, entered, num_known, key=lambda identity: not is_asked[identity])
-        self._asked[known[asked:]] = True
+        self._asked[known[asked:num_blocks]] = True
         num_own = 0  # what it has of its own stands behind all that is known of it
         if entered == len(known) < stop and names.request_id < len(self._num_own):
             num_own = min(stop - entered, int(self._num_own[names.request_id]))

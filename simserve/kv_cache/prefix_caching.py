@@ -82,8 +82,8 @@ class PrefixCachingAllocator(PagedAllocator):
     def look_up(self, seq: Sequence) -> LookUp:
         """What a waiting sequence finds of its known tokens, and what it would if nothing was ever evicted."""
         size, num_found = self.block_size, len(self._find(seq))
-        stop = (seq.num_known_tokens - 1) // size
-        num_ever, num_bound = self._history.look_up(self._seeker_names, num_found, stop)
+        stop, num_blocks = (seq.num_known_tokens - 1) // size, (seq.request.num_total_tokens - 1) // size
+        num_ever, num_bound = self._history.look_up(self._seeker_names, num_found, stop, num_blocks)
         return LookUp(seq.num_known_tokens, size * num_found, size * (num_ever - num_found), size * num_bound)
 
     def allocate(self, seq: Sequence, num_tokens: int) -> None:
