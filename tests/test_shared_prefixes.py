@@ -15,10 +15,12 @@ from simserve.errors import InputError
 from simserve.request import IntColumn, Ranges, RequestTable
 from simserve.scenario import parse_scenario
 from simserve.workload import Workload, build_workload
-from simserve.workload.prefixes import first_of_session
+from simserve.workload.content import led_by, ranges_of
+from simserve.workload.prefixes import first_of_session, placed
 from simserve.workload.resample import resampled
 from tests.builders import run_engine
 from tests.prefix_rules import ROOMY
+from tests.prefixes import ids_of
 from tests.scenario_builders import small
 from tests.step_times import ConstantStepTime
 
@@ -128,6 +130,17 @@ def test_different_tenants_never_begin_alike() -> None:
     mine = [t.num_prompt_tokens[t.tenants.of == 0].tolist() for t in (table, fewer) if t.tenants is not None]
     assert mine[0] == mine[1][: len(mine[0])] and len(mine[0]) > 50
     assert mixed(a=[], c=[]).table.content is None
+
+
+def test_what_leads_a_tenants_turns_stays_its_own() -> None:
+    """Two tenants' sessions, each begun by a prefix, laid over each other: all is as it was within each, and nothing of
+    one is in the other."""
+    one = led_by(ranges_of(np.array([0, 0, 1]), np.array([9, 12, 8])), ranges_of(np.zeros(3, int), np.array([5, 5, 5])))
+    both = placed(placed(Ranges(*np.zeros((2, 7), int)), np.array([0, 2, 4]), one), np.array([1, 3, 6]), one)
+    held = [set(ids_of(both[i])) for i in range(7)]
+    assert [len(held[0] & each) for each in held] == [9, 0, 9, 0, 5, 0, 0]
+    assert [len(held[6] & each) for each in held] == [0, 5, 0, 5, 0, 0, 8]
+    assert [ids_of(both[i])[:5] for i in (0, 2, 4)] == [ids_of(both[0])[:5]] * 3
 
 
 def test_who_sends_next_in_a_closed_loop_has_them_too() -> None:

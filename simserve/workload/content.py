@@ -151,7 +151,7 @@ def _longest(group: IntColumn, num_tokens: IntColumn) -> IntColumn:
     return longest
 
 
-def _parts(content: Ranges) -> tuple[Ranges, Ranges]:
+def parts(content: Ranges) -> tuple[Ranges, Ranges]:
     """The rows by their own numbers, and by those of what leads them."""
     own = Ranges(content.first, content.num_tokens)
     if content.lead_first is None or content.lead_tokens is None:
@@ -162,7 +162,7 @@ def _parts(content: Ranges) -> tuple[Ranges, Ranges]:
 def num_blocks(content: Content | Ranges) -> tuple[int, int]:
     """(whole blocks that the prompts' chains have in all, different ones among them); a range's blocks are tokens."""
     if isinstance(content, Ranges):
-        own, lead = _parts(content)
+        own, lead = parts(content)
         distinct = sum(int(_longest(part.first, part.num_tokens).sum()) for part in (own, lead))
         return int(content.num_tokens.sum()), distinct - int(_longest(own.first, lead.num_tokens).sum())
     short = np.zeros(len(content), bool) if content.short_by is None else content.short_by > 0
@@ -173,7 +173,7 @@ def num_blocks(content: Content | Ranges) -> tuple[int, int]:
 def set_apart(content: Content | Ranges, copy: IntColumn) -> Content | Ranges:
     """The same content, but rows of different copies (numbered from 0) have nothing in common."""
     if isinstance(content, Ranges):
-        own, lead = _parts(content)
+        own, lead = parts(content)
         apart = copy * max(int((part.first + part.num_tokens).max(initial=0)) for part in (own, lead))
         moved = Ranges(content.first + apart, content.num_tokens)
         return (
@@ -194,7 +194,7 @@ def repeated_tokens(table: RequestTable) -> tuple[int, int]:
     if content is None:
         return 0, total
     if isinstance(content, Ranges):
-        seen = np.maximum(*(_seen_in_ranges(part) for part in _parts(content)))
+        seen = np.maximum(*(_seen_in_ranges(part) for part in parts(content)))
     else:
         seen = _seen_in_blocks(content)
     return int(np.minimum(seen, prompts - 1).sum()), total

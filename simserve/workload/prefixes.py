@@ -8,7 +8,7 @@ import numpy as np
 
 from simserve.request import IntColumn, Ranges, RequestTable
 from simserve.scenario.prefix_models import SharedPrefix
-from simserve.workload.content import ranges_of, repeated_tokens
+from simserve.workload.content import parts, ranges_of, repeated_tokens
 from simserve.workload.sessions import NO_SESSION
 
 NO_PREFIX = -1
@@ -34,10 +34,14 @@ def drawn_prefixes(prefixes: Sequence[SharedPrefix], num_requests: int, rng: np.
 
 def placed(content: Ranges, rows: IntColumn, more: Ranges) -> Ranges:
     """The content with that of more requests in these rows, which have nothing in common with the others."""
-    first, num_tokens = content.first.copy(), content.num_tokens.copy()
-    first[rows] = more.first + int((first + num_tokens).max(initial=0))
-    num_tokens[rows] = more.num_tokens
-    return Ranges(first, num_tokens)
+    (own, lead), (other_own, other_lead) = parts(content), parts(more)
+    after = max(int((part.first + part.num_tokens).max(initial=0)) for part in (own, lead))
+    columns = []
+    for part, other in ((own, other_own), (lead, other_lead)):
+        first, num_tokens = part.first.copy(), part.num_tokens.copy()
+        first[rows], num_tokens[rows] = other.first + after, other.num_tokens
+        columns += [first, num_tokens]
+    return Ranges(*columns) if lead.num_tokens.any() or other_lead.num_tokens.any() else Ranges(*columns[:2])
 
 
 def begun_alike(content: Ranges, num_prompt_tokens: IntColumn) -> tuple[Ranges, int]:
