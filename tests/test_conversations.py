@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from simserve.kv_cache.identities import names_of
 from simserve.request import Content, Ranges
 from simserve.scenario import TraceWorkload
 from simserve.scenario.prefix_models import SharedPrefix
@@ -71,11 +72,12 @@ def test_shared_prefixes_stand_before_conversations(tmp_path: Path) -> None:
     """Declared of sessions: every first turn begins with the same 16 tokens, and so does one that begins anew."""
     workload = built(tmp_path, GROWS, shared_prefixes=[SharedPrefix(tokens=16, share=1.0)])
     table = workload.table
-    assert isinstance(table.content, Content)
-    chains = {int(table.num_prompt_tokens[i]): list(table.content[i].ids) for i in range(len(table))}
-    assert chains[60][:3] == chains[40] and chains[32] == chains[30]
-    assert chains[30][0] == chains[40][0] == chains[50][0]
-    own = [chains[30][1:], chains[40][1:], chains[50][1:]]
+    content, n = table.content, len(table)
+    assert content is not None
+    names = {int(table.num_prompt_tokens[i]): names_of(i, content[i], 8).of_content.tolist() for i in range(n)}
+    assert names[60][:6] == names[40] and names[32][:4] == names[30]
+    assert names[30][:2] == names[40][:2] == names[50][:2]
+    own = [names[30][2:], names[40][2:], names[50][2:]]
     assert len({block for chain in own for block in chain}) == sum(map(len, own))
 
 

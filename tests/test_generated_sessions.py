@@ -12,12 +12,13 @@ import pytest
 
 from simserve.clients.plan import NOBODY
 from simserve.errors import ScenarioError, TraceError
-from simserve.request import Content, Ranges
+from simserve.kv_cache.identities import names_of
 from simserve.run_directory import request_frames
 from simserve.scenario import parse_scenario
 from simserve.simulate import RunResult, simulate
 from simserve.workload import Workload, build_workload, read_trace
 from tests.scenario_builders import SMALL
+from tests.test_kept import same_beginning
 
 MS = 10**6
 TURNS = {"uniform": {"low": 2, "high": 6}}
@@ -120,23 +121,25 @@ def test_sessions_end_before_contexts_grow_too_long() -> None:
     assert sum(longer) / len(longer) > 400 / len(sessions_of(workload))
 
 
+@pytest.mark.parametrize("block_size", [1, 7, 16])
 @pytest.mark.parametrize("prefixes", [[], [{"tokens": 40, "share": 0.5, "count": 2}, {"tokens": 21, "share": 0.25}]])
-def test_what_turns_hold(prefixes: list[dict[str, Any]]) -> None:
-    """Against lists of tokens: a turn holds what its session held, and a first one its shared prefix, if any, on top of
-    its prompt; the rest is nobody else's. Ranges as long as no two sessions begin alike."""
+def test_what_turns_hold(prefixes: list[dict[str, Any]], block_size: int) -> None:
+    """A turn begins with all whole blocks that were known of its session, and a first one with its shared prefix, if
+    any, on top of its prompt; the rest is nobody else's."""
     workload = built(chat(num_requests=60, shared_prefixes=prefixes))
     table, content = workload.table, workload.table.content
-    assert isinstance(content, Content if prefixes else Ranges)
-    names = [[content[i].ids[k] for k in range(content[i].num_tokens // content[i].block_tokens)] for i in range(60)]
+    assert content is not None
+    names = [names_of(i, content[i], block_size).of_content.tolist() for i in range(60)]
+    sizes = table.num_prompt_tokens + table.num_output_tokens
+    assert [len(own) for own in names] == (sizes // block_size).tolist()
     for rows in sessions_of(workload):
         for before, turn in pairwise(rows):
             assert names[turn][: len(names[before])] == names[before]
-        assert content[rows[-1]].num_tokens + 16 > (table.num_prompt_tokens + table.num_output_tokens)[rows[-1]]
     firsts = [rows[0] for rows in sessions_of(workload)]
-    shared = [
-        sum(x == y for x, y in zip(names[i], names[j], strict=False)) for k, i in enumerate(firsts) for j in firsts[:k]
-    ]
-    assert set(shared) == ({0, 21 // 16, 40 // 16} if prefixes else {0})
+    shared = {same_beginning(names[i], names[j]) for k, i in enumerate(firsts) for j in firsts[:k]}
+    assert shared == ({0, 21 // block_size, 40 // block_size} if prefixes else {0})
+    lasts = [names[rows[-1]] for rows in sessions_of(workload)]
+    assert (sum(map(len, lasts)) > len({name for last in lasts for name in last})) == bool(prefixes)
 
 
 def run(workload: dict[str, Any]) -> RunResult:

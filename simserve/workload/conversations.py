@@ -10,7 +10,7 @@ import numpy as np
 
 from simserve.clients.plan import NOBODY
 from simserve.request import Content, IntColumn, Ranges, RequestTable
-from simserve.workload.content import repeated_tokens, taken
+from simserve.workload.content import led_by, repeated_tokens, taken
 from simserve.workload.kept import continued, session_content
 from simserve.workload.sessions import before_in_session
 
@@ -42,23 +42,13 @@ def continuing(table: RequestTable) -> tuple[RequestTable, str]:
 def begun_content(
     before: IntColumn, kept: IntColumn, prompts: IntColumn, outputs: IntColumn, prefixes: Ranges | None
 ) -> Content | Ranges:
-    """``session_content`` of requests of whom those that keep nothing begin with shared prefixes, as if each of these
-    were a request before all others."""
-    if prefixes is None or not prefixes.num_tokens.any():
-        return session_content(before, kept, prompts, outputs)
-    begins = (prefixes.num_tokens > 0) & (kept == 0)
-    texts, places = np.unique(prefixes.first[begins], return_inverse=True)
-    lengths, num_texts = np.zeros(len(texts), np.int64), len(texts)
-    np.maximum.at(lengths, places, prefixes.num_tokens[begins])
-    sources = np.where(kept > 0, before + num_texts, NOBODY)
-    sources[begins] = places
-    columns = (
-        np.concatenate([np.full(num_texts, NOBODY), sources]),
-        np.concatenate([np.zeros(num_texts, np.int64), np.where(begins, prefixes.num_tokens, kept)]),
-        np.concatenate([lengths, prompts]),
-        np.concatenate([np.zeros(num_texts, np.int64), outputs]),
-    )
-    return taken(session_content(*columns), np.arange(num_texts, len(sources) + num_texts))
+    """``session_content`` of requests that keep all or nothing of what was before them; whoever keeps nothing begins
+    with its shared prefix."""
+    content = session_content(before, kept, prompts, outputs)
+    if prefixes is None or not isinstance(content, Ranges) or not prefixes.num_tokens.any():
+        return content
+    _, openings, of = np.unique(content.first, return_index=True, return_inverse=True)
+    return led_by(content, taken(prefixes, openings[of]))
 
 
 def _with_answers(
