@@ -37,6 +37,7 @@ def tail_of(left: list[int], ratio: dict[int, float], seed: int) -> tuple[Tail, 
     rng = np.random.default_rng(seed)
     prompts, already = rng.integers(100, 900, len(left)), np.sort(rng.integers(1, 400, len(left)))[::-1]
     already[1::2] = already[: len(left) // 2 * 2 : 2]  # two at a time began in one step
+    already[-1] = 1  # the last to begin, whose first token begins the tail
     now, done, ends, numbers = 0.0, 0, [], []
     for i, steps in enumerate(left):
         alive = len(left) - i
@@ -47,7 +48,7 @@ def tail_of(left: list[int], ratio: dict[int, float], seed: int) -> tuple[Tail, 
         done = steps
         ends.append(round(1e9 * now))
     outputs = already + np.array(left)
-    first = -already * 10_000_000
+    first = (1 - already) * 10_000_000
     columns = (prompts, outputs, first, np.array(ends))
     return Tail(0, *(column[::-1] for column in columns)), numbers[::-1]
 

@@ -3,10 +3,10 @@
     python -m tests.validation.recorded_tail SCENARIO requests.jsonl step_time.operators=DIR workload.trace=FILE
 
 Once the last answer has begun, every step gives every sequence a token: who ends when tells how many decode, their
-contexts, and that a whole number of steps lies between two ends. Which number: answers that began in one step end as
-many steps apart as they differ in tokens, unless one was preempted; and steps of about as many decodes take the
-predicted time times one ratio, so the right ratio makes all their gaps whole at once. The ratios say where a prediction
-is wrong; nothing of the product reads them.
+contexts, and that a whole number of steps lies between two ends. Which number: steps of about as many decodes take the
+predicted time times one ratio, so the right one makes all their gaps whole; answers that began in one step end as many
+steps apart as they differ in tokens, unless one was preempted; and the one that began last takes all its steps but one.
+The ratios say where a prediction is wrong; nothing of the product reads them.
 """
 
 from __future__ import annotations
@@ -92,24 +92,33 @@ def _predicted(model: StepTime, contexts: IntColumn, steps_before: int) -> float
     return model.ramp(Batch((), n, total, max_decode_context=longest), 0).first_s
 
 
-def misfit(tail: Tail, found: Sequence[Gap], ended: Sequence[int]) -> float:
-    """Gaps that are not whole, and pairs that began together and do not end as far apart as their lengths."""
-    pairs = (
-        (ended[i] - ended[j]) - int(tail.outputs[j] - tail.outputs[i])
-        for i, j in combinations(range(len(ended)), 2)
-        if tail.first_ns[i] == tail.first_ns[j]
-    )
-    return sum((gap.off / STEADY) ** 2 for gap in found) + 4 * sum(min(off * off, PREEMPTED) for off in pairs)
+def uneven(found: Sequence[Gap]) -> float:
+    """How far gaps are from whole numbers of steps."""
+    return sum((gap.off / STEADY) ** 2 for gap in found)
 
 
-def count(tail: Tail, model: StepTime, sweeps: int = 2) -> list[Gap]:
-    """The gaps at the ratios that fit best, tried one after another."""
+def apart(tail: Tail, found: Sequence[Gap], ended: Sequence[int]) -> float:
+    """How far pairs that began together are from ending as far apart as their lengths say; the answer that began last
+    had its first token where the tail begins."""
+    steps = sum(gap.num_steps for gap in found)
+    ends = [*zip(tail.first_ns.tolist(), tail.outputs.tolist(), ended, strict=True), (tail.begin_ns, 1, steps)]
+    off = (one[2] - two[2] - (two[1] - one[1]) for one, two in combinations(ends, 2) if one[0] == two[0])
+    return sum(4 * min(each * each, PREEMPTED) for each in off)
+
+
+def count(tail: Tail, model: StepTime) -> list[Gap]:
+    """The gaps at the ratios that fit best, tried one after another: first by whole gaps alone, then by pairs too."""
     ratios = [1.0] * (len(BORDERS) + 1)
     used = sorted({bisect_left(BORDERS, n + 1) for n in range(len(tail.last_ns))})
-    for _ in range(sweeps):
+
+    def misfit(trial: Sequence[float], pairs: bool) -> float:
+        found, ended = gaps(tail, model, trial)
+        return uneven(found) + (apart(tail, found, ended) if pairs else 0.0)
+
+    for pairs in (False, True, True):
         for k in used:
-            trials = ([*ratios[:k], float(ratio), *ratios[k + 1 :]] for ratio in RATIOS)
-            ratios = min(trials, key=lambda trial: misfit(tail, *gaps(tail, model, trial)))
+            trials = [[*ratios[:k], float(ratio), *ratios[k + 1 :]] for ratio in RATIOS]
+            ratios = min(trials, key=lambda trial: misfit(trial, pairs))
     return gaps(tail, model, ratios)[0]
 
 
