@@ -76,6 +76,7 @@ def test_sharing_blocks_makes_paired_intervals_narrow():
     assert together.high - together.low < 0.5 * (apart.high - apart.low)
 
 
+@pytest.mark.validation
 def test_medians_are_covered_too():
     """The true ratio of medians lies in the interval in about 95 of 100 experiments, between 88 and 100."""
     rng = np.random.default_rng(11)
@@ -102,7 +103,7 @@ def queue(n, load, rng):
     return Requests({**columns, "e2e_s": ends - arrivals}, np.ones(n, bool), {})
 
 
-@pytest.mark.parametrize("load", [0.7, 1.5])
+@pytest.mark.parametrize("load", [pytest.param(0.7, marks=pytest.mark.validation), 1.5])
 def test_throughput_of_two_seeds_of_one_queue_does_not_differ(load):
     """Two seeds of an M/M/1 queue, below and above saturation: at least 90 of 100 intervals of the ratio of throughputs
     hold 1, those of time in the system at least 83 (skewed and correlated); and the intervals say something."""

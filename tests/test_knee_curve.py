@@ -51,7 +51,7 @@ def test_the_knee_of_mm1_needs_few_loads_and_bears_many(num_loads, spacing):
     assert max(map(abs, errors)) < 0.02 and abs(np.mean(errors)) < 0.006
 
 
-@pytest.mark.parametrize("num_loads", [5, 12, 100])
+@pytest.mark.parametrize("num_loads", [5, 12, pytest.param(100, marks=pytest.mark.validation)])
 def test_the_interval_covers_the_knee_with_noise_between_loads(num_loads):
     """Of 30 sets of 8 replications with 5 % noise at least 25 cover (83 % is three errors from 95 %), and the interval
     is narrower than 0.02."""
