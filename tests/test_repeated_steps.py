@@ -24,7 +24,7 @@ from simserve.step_time.profile_schema import Profile, content_digest, parse_pro
 from simserve.step_time.repeated import Ratios, repeater
 from simserve.step_time.stretch import Ramp, Stretch
 from tests.builders import run_engine
-from tests.profile_builders import affine, make_content, make_profile, make_profile_text
+from tests.profile_builders import affine, make_profile_text
 from tests.strategies import Case, cases
 from tests.test_calibrate_measure import FakeDevice, run
 
@@ -37,7 +37,8 @@ def faster(batch_size: int) -> float:
     return 0.9 + 0.02 * math.log2(batch_size)
 
 
-PROFILE = make_profile(chained=faster)
+PROFILE, TEXT = make_profile_text(chained=faster)
+PLAIN, PLAIN_TEXT = make_profile_text()
 STEP_TIME = ProfileStepTime(PROFILE)
 
 
@@ -135,7 +136,7 @@ def test_the_ratios_of_the_chains_are_found_and_the_tables_untouched() -> None:
     truth = tuple(map(faster, PROFILE.repeated.batch_sizes))
     assert PROFILE.repeated.batch_sizes == (1, 2, 4, 8, 16)
     assert PROFILE.repeated.ratios == pytest.approx(truth)
-    plain = make_profile()
+    plain = PLAIN
     assert plain.repeated is None and plain.held_out.repeated is not None and plain.held_out.repeated.num_points == 0
     for name in ("prefill", "decode", "samples", "noise", "batch_curve", "validity"):
         assert getattr(PROFILE, name) == getattr(plain, name), name
@@ -146,13 +147,13 @@ def test_the_ratios_of_the_chains_are_found_and_the_tables_untouched() -> None:
 
 def test_a_profile_without_chains_reads_and_predicts_as_before() -> None:
     """A file that was written before there were chains: neither key is there, and step k is the table's."""
-    content = make_content()
+    content = json.loads(PLAIN_TEXT)
     del content["repeated"], content["held_out"]["repeated"]
     content["digest"] = content_digest(content)
     old = parse_profile(content, "old.json")
     batch = Batch(num_decodes=3, decode_context_tokens=90)
     assert old.repeated is None
-    assert ProfileStepTime(old).ramp(batch, 5) == ProfileStepTime(make_profile()).ramp(batch, 5)
+    assert ProfileStepTime(old).ramp(batch, 5) == ProfileStepTime(PLAIN).ramp(batch, 5)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +166,7 @@ def test_a_profile_without_chains_reads_and_predicts_as_before() -> None:
 )
 def test_ratios_that_are_none_are_refused(change: dict[str, object], words: str) -> None:
     """One sentence that says where."""
-    content = json.loads(make_profile_text(chained=faster)[1])
+    content = json.loads(TEXT)
     content["repeated"] |= change
     content["digest"] = content_digest(content)
     with pytest.raises(ProfileError, match=rf"p\.json: repeated.*{words}"):
@@ -205,7 +206,7 @@ def test_steps_with_prefills_are_the_composition_whatever_came_before() -> None:
     assert repeater(Ratios((2,), (0.5,)))(Ramp(1.0, 0.1, 5), 7, 4) == Ramp(0.5, 0.05, 5)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.integers(1, 20), st.integers(1, 900), st.integers(1, 300))
 def test_a_stretch_of_decodes_is_the_sum_of_its_steps(size: int, context: int, num_steps: int) -> None:
     """INV-7: closed form = step by step."""
@@ -214,7 +215,7 @@ def test_a_stretch_of_decodes_is_the_sum_of_its_steps(size: int, context: int, n
     assert Stretch(STEP_TIME, batch).span_s(num_steps) == pytest.approx(total, rel=1e-9)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(cases())
 def test_fast_forward_changes_nothing(case: Case) -> None:
     """INV-7: skipping and stepping record the same under every policy, although a step's time depends on how many of
