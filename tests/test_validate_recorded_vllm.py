@@ -107,3 +107,5 @@ def test_figures_of_the_run_are_those_that_others_computed_from_it(name, tmp_pat
     assert checked == 15
     assert all(entry["error"] is not None for key, entry in entries.items() if key.startswith(("ttft", "tpot", "e2e")))
     assert any("as recorded" in text for text in document["known_beforehand"])
+    most = scenario(name).step_time.max_captured_tokens
+    assert f"declared: steps of up to {most} tokens padded to captured sizes" in document["known_beforehand"]

@@ -72,3 +72,5 @@ def _assumptions(scenario: Scenario) -> Iterator[str]:
         yield f"declared: asynchronous scheduling {'on' if scenario.engine.async_scheduling else 'off'}"
     if isinstance(step_time, OperatorsStepTimeConfig):
         yield f"declared: {1e3 * step_time.host_overhead_s:g} ms of the engine's own work per step"
+        if step_time.max_captured_tokens is not None:
+            yield f"declared: steps of up to {step_time.max_captured_tokens} tokens padded to captured sizes"
