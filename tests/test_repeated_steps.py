@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
 from calibrate.chains import chain_points
 from calibrate.engines.engine import EngineSteps, StepShape
@@ -16,7 +18,9 @@ from calibrate.fit_mixed import batch_of
 from calibrate.grid import Axes, Point
 from calibrate.measure import Measurement
 from calibrate.plan import Plan
+from calibrate.show import show
 from simserve.errors import ProfileError
+from simserve.report.calibration_content import calibration_content
 from simserve.request import Batch, Chunk
 from simserve.step_time.draws import ProfileDraws
 from simserve.step_time.profile import ProfileStepTime
@@ -236,3 +240,19 @@ def test_a_point_of_a_chain_is_the_step_of_its_decision() -> None:
     assert (batch_of(CHAIN).num_decodes, batch_of(CHAIN).decode_context_tokens) == (4, 4 * 55)
     plain = ProfileStepTime(PROFILE.model_copy(update={"repeated": None}))
     assert plain.ramp(batch_of(CHAIN), 9).first_s == pytest.approx(affine(4, 64))
+
+
+# --- telling ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_terminal_and_a_page_tell_the_ratios() -> None:
+    """Each batch size with its own, to three digits; the error on chains held out beside the others; and where there
+    are none, not a word."""
+    printed, silent = io.StringIO(), io.StringIO()
+    show(PROFILE, Console(file=printed, width=160))
+    show(PLAIN, Console(file=silent, width=160))
+    page = str(calibration_content(PROFILE))
+    for size in (1, 2, 4, 8, 16):
+        assert f"{faster(size):.3f}" in printed.getvalue() and f"{faster(size):.3f} at {size}" in page
+    assert "Held-out error, repeated: mean 0.0%" in printed.getvalue()
+    assert "behind" not in silent.getvalue() and "its own kind" not in str(calibration_content(PLAIN))

@@ -154,6 +154,7 @@ def _key_figures(parts: _Parts) -> Table:
         ("batch knee", knee_sentence(curve, parts.knee)),
         ("held-out error", error_sentence(profile.held_out.all)),
         ("spread of a point", f"{share(spread)} (coefficient of variation, middle point)" if spread else NOTHING),
+        *_repeated(profile),
         *_between_runs(profile),
         ("KV cache", f"{kv.measured:,} bytes a token, equal to the formula" if kv else "not measured"),
         (
@@ -163,6 +164,15 @@ def _key_figures(parts: _Parts) -> Table:
         ),
     ]
     return Table(("figure", "measured"), tuple(rows))
+
+
+def _repeated(profile: Profile) -> list[tuple[str, str]]:
+    """What decodes take that follow steps of their own decision, where chains of them were timed."""
+    found = profile.repeated
+    if found is None:
+        return []
+    parts = [f"{ratio:.3f} at {size:,}" for size, ratio in zip(found.batch_sizes, found.ratios, strict=True)]
+    return [("decode behind its own kind, over one behind others, by batch size", ", ".join(parts))]
 
 
 def _between_runs(profile: Profile) -> list[tuple[str, str]]:
