@@ -18,6 +18,7 @@ from simserve.scenario import TenantsWorkload, parse_scenario
 from simserve.scenario.merge import merge
 from simserve.scenario.tenant_models import TracedTenant
 from simserve.simulate import simulate
+from simserve.sweep.plan import _replicable
 from simserve.tasks.task import Task
 from simserve.workload import Workload, build_workload
 from simserve.workload.joined_content import Part, joined
@@ -248,10 +249,51 @@ def test_a_trace_that_is_over_early_is_told(folder: Path) -> None:
     assert not any("is over" in note for note in late.notes)
 
 
-def test_studies_say_that_traces_are_not_drawn_anew(folder: Path) -> None:
-    """Their intervals hold the spread of the other tenants alone; one replication has none."""
+def test_a_trace_may_be_drawn_anew_by_the_seed(folder: Path) -> None:
+    """As workload.resample does: each request is one of the trace's, whole; another seed draws others, the same seed
+    the same, whoever else is there; and it says so."""
+    log = {"trace": "t.csv", "resample": {"block_requests": 2}}
+    tables = {seed: mixed(folder, {"log": log}, 4, seed).table for seed in range(8)}
+    originals = {(100, 5, 8), (200, 6, 7), (300, 7, 7), (400, 2, 2)}
+    drawn = set()
+    for seed, table in tables.items():
+        columns = (table.num_prompt_tokens, table.num_output_tokens)
+        rows = list(zip(*(column.tolist() for column in columns), strict=True))
+        assert {row[:2] for row in rows} <= {row[:2] for row in originals}
+        beside = mixed(folder, {"chat": CHAT, "log": log}, 40, seed).table
+        assert rows_of(beside, "log") == rows_of(table, "log")
+        drawn.add(tuple(rows))
+    assert len(drawn) > 1
+    notes = mixed(folder, {"log": log}, 4).notes
+    assert "tenant log: its trace is drawn anew in blocks of 2 consecutive requests" in notes
+    with pytest.raises(InputError, match=r"^workload.tenants.log.resample.block_requests: must be ≤ .*here 2$"):
+        mixed(folder, {"log": {**log, "resample": {"block_requests": 5}}}, 4)
+
+
+def test_two_tenants_with_one_trace_draw_apart(folder: Path) -> None:
+    """Streams are known by the tenant's name: two tenants of the same file are not twins."""
+    (folder / "t.csv").write_text("\n".join([OWN, *(f"{i},{i + 1},1,," for i in range(50))]))
+    log = {"trace": "t.csv", "resample": {"block_requests": 3}}
+    table = mixed(folder, {"a": log, "b": log}, 100).table
+    assert [row[1] for row in rows_of(table, "a")] != [row[1] for row in rows_of(table, "b")]
+
+
+def test_studies_draw_traces_anew_for_each_replication(folder: Path) -> None:
+    """Knees and sweeps alike, in blocks of about the root, unless the scenario says how; one replication replays the
+    trace as it is, and tenants without one are left alone."""
     data = data_of({"chat": CHAT, "log": {"trace": "t.csv"}})
-    told = [note for note in study_of(data, "s", folder, 2).notes if "by every replication" in note]
-    assert len(told) == 1 and told[0].endswith("(log)")
-    assert not any("replication" in note for note in study_of(data, "s", folder, 1).notes)
-    assert not any("by every" in note for note in study_of(data_of({"chat": CHAT}), "s", folder, 2).notes)
+    study = study_of(data, "s", folder, 2)
+    assert study.data["workload"]["tenants"] == {
+        "chat": CHAT,
+        "log": {"trace": "t.csv", "resample": {"block_requests": 2}},
+    }
+    told = [note for note in study.notes if "for each replication" in note]
+    assert len(told) == 1 and told[0].startswith("the trace of tenant log is drawn anew")
+    assert study_of(data, "s", folder, 1).data == data
+    own = data_of({"log": {"trace": "t.csv", "resample": {"block_requests": 3}}})
+    assert study_of(own, "s", folder, 2).data == own
+    swept = {**SHARED, "workload": data["workload"]}
+    plan = _replicable([swept, swept], 2, folder / "s.yaml")
+    assert [each["workload"]["tenants"]["log"]["resample"] for each in plan[0]] == [{"block_requests": 2}] * 2
+    assert plan[1] == told
+    assert _replicable([swept], 1, folder / "s.yaml") == ([swept], [])

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from simserve.knee.load_axis import LoadAxis, load_axis
+from simserve.knee.replicated import drawn_anew
 from simserve.scenario import Scenario, TenantsWorkload, TraceWorkload, parse_scenario
 from simserve.scenario.load import apply_overrides
 from simserve.scenario.merge import merge
@@ -89,27 +90,18 @@ def study_of(data: Mapping[str, Any], source: str, base_dir: Path, replications:
     A trace that is to be replicated is resampled in blocks (circular block bootstrap) unless the scenario says how.
     """
     scenario = parse_scenario(data, source, base_dir)
+    data, drawn = drawn_anew(data, scenario, replications)
+    if drawn:
+        scenario = parse_scenario(data, source, base_dir)
     workload = scenario.workload
     if isinstance(workload, TraceWorkload):
         return _of_trace(data, scenario, replications)
     num_requests = workload.num_requests
     cut = (f"the first {SHARE:.0%} of the requests of each run are warm-up and left out",)
-    notes = (*(cut if num_requests >= MIN_REQUESTS else ()), *fixed_traces(data["workload"], replications))
+    notes = (*(cut if num_requests >= MIN_REQUESTS else ()), *drawn)
     own_rps = total_rate_rps(workload, base_dir) if isinstance(workload, TenantsWorkload) else None
     axis = load_axis(data, source, own_rps)
     return Study(data, scenario, scenario.resolve_variants(), axis, num_requests, replications, notes)
-
-
-def fixed_traces(workload: Mapping[str, Any], replications: int) -> tuple[str, ...]:
-    """A note where tenants have traces, which no replication draws anew; of a scenario's plain data."""
-    tenants = workload.get("tenants") or {}
-    traced = [name for name, tenant in tenants.items() if isinstance(tenant, Mapping) and "trace" in tenant]
-    if replications < 2 or not traced:
-        return ()
-    who = printable(", ".join(map(str, traced[:8])))
-    return (
-        f"the traces of tenants are replayed as they are by every replication: the spread is without theirs ({who})",
-    )
 
 
 def _plain_data(path: Path, overrides: Sequence[str]) -> dict[str, Any]:

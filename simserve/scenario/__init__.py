@@ -23,9 +23,9 @@ from simserve.scenario.step_time_models import (
     RooflineStepTimeConfig,
     StepTimeConfig,
 )
+from simserve.scenario.trace_models import ResampleConfig
 from simserve.scenario.workload_models import (
     GeneratedWorkload,
-    ResampleConfig,
     TenantsWorkload,
     TraceWorkload,
     WorkloadConfig,

@@ -6,12 +6,12 @@ from pydantic import Field
 
 from simserve.scenario.fields import Strict, Tokens
 from simserve.scenario.slo_models import SloConfig
-from simserve.scenario.trace_models import TraceFormat, TracePath
+from simserve.scenario.trace_models import ResampleConfig, TraceFormat, TracePath
 
 
 class TracedTenant(Strict):
     """A tenant who sends the requests of a trace at their own times, the first at 0, once: when they are over, it sends
-    no more. They are the same whatever the seed."""
+    no more. Without ``resample`` they are the same whatever the seed."""
 
     trace: TracePath = Field(description="path of the trace, relative to this file; one whose requests have times")
     format: TraceFormat = Field("auto", description="whose columns the trace has; auto: told from the columns")
@@ -21,6 +21,9 @@ class TracedTenant(Strict):
     )
     max_output_tokens: Tokens | None = Field(
         None, description="what its clients declare where the trace has no such column; null: its longest output"
+    )
+    resample: ResampleConfig | None = Field(
+        None, description="draw another trace like this one, by the seed; null: replay it as it is"
     )
     priority: int | None = Field(
         None, ge=-(2**31), lt=2**31, description="of all its requests, lower goes first; null: the trace's own"

@@ -1,10 +1,12 @@
-"""What a scenario says of a trace file: where it is, and whose columns it has."""
+"""What a scenario says of a trace file: where it is, whose columns it has, and whether it is drawn anew."""
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, WithJsonSchema
+from pydantic import BeforeValidator, Field, WithJsonSchema
+
+from simserve.scenario.fields import MAX_REQUESTS, Strict
 
 
 def _named_file(value: object) -> object:
@@ -28,3 +30,13 @@ TraceFormat = Literal[
     "tracelab",
     "tracelab_log",
 ]
+
+
+class ResampleConfig(Strict):
+    """Circular block bootstrap (Politis and Romano 1992): as many requests as the trace has, in blocks of consecutive
+    ones from places that the seed draws, each request with its gap and all of its columns. Bursts and other order
+    within a block survive, and the mean gap is kept in expectation."""
+
+    block_requests: int = Field(
+        ge=1, le=MAX_REQUESTS, description="consecutive requests in a block; about the root of their number is usual"
+    )

@@ -18,7 +18,7 @@ from simserve.scenario.prefix_models import SharedPrefixes
 from simserve.scenario.session_models import SessionsConfig
 from simserve.scenario.slo_models import SloConfig
 from simserve.scenario.tenant_models import TracedTenant
-from simserve.scenario.trace_models import TraceFormat, TracePath
+from simserve.scenario.trace_models import ResampleConfig, TraceFormat, TracePath
 
 
 class PoissonArrivals(Strict):
@@ -168,16 +168,6 @@ class TenantsWorkload(ClientKeys):
         if self.concurrency is not None:
             raise ValueError(f"tenants come at their own times: leave concurrency out (got {self.concurrency})")
         return self
-
-
-class ResampleConfig(Strict):
-    """Circular block bootstrap (Politis and Romano 1992): as many requests as the trace has, in blocks of consecutive
-    ones from places that the seed draws, each request with its gap and all of its columns. Bursts and other order
-    within a block survive, and the mean gap is kept in expectation."""
-
-    block_requests: int = Field(
-        ge=1, le=MAX_REQUESTS, description="consecutive requests in a block; about the root of their number is usual"
-    )
 
 
 class TraceWorkload(ClientKeys):

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from simserve.errors import ScenarioError
-from simserve.knee.study import fixed_traces
+from simserve.knee.replicated import drawn_anew
 from simserve.manifest import resolved_scenario, step_time_entry
 from simserve.scenario import Scenario, parse_scenario
 from simserve.scenario.load import apply_overrides, as_mapping
@@ -151,9 +151,15 @@ def _replicable(points: list[dict[str, Any]], replications: int, path: Path) -> 
     if replications == 1:
         return points, []
     blocks: dict[str, int] = {}
+    drawn: dict[str, None] = {}
     changed = []
     for point in points:
         workload = point.get("workload")
+        if isinstance(workload, Mapping) and "tenants" in workload:
+            anew, told = drawn_anew(point, parse_scenario(point, path.name, path.parent), replications)
+            changed.append(anew)
+            drawn |= dict.fromkeys(told)
+            continue
         if not isinstance(workload, Mapping) or not workload.get("trace") or workload.get("resample"):
             changed.append(point)
             continue
@@ -167,5 +173,4 @@ def _replicable(points: list[dict[str, Any]], replications: int, path: Path) -> 
         "(workload.resample); one replication replays it as it is"
         for block in dict.fromkeys(blocks.values())
     ]
-    kept = [note for point in points for note in fixed_traces(point.get("workload") or {}, replications)]
-    return changed, [*notes, *dict.fromkeys(kept)]
+    return changed, [*notes, *drawn]

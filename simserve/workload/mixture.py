@@ -41,11 +41,11 @@ def mixture(config: TenantsWorkload, seed: int, base_dir: Path) -> tuple[Request
 
     Raises ScenarioError when the last would arrive after more than 10⁹ seconds, TraceError for a bad trace.
     """
-    traces = _traces(config, base_dir)
+    traces = _traces(config, seed, base_dir)
     arrival_ns, of = _merged(config, seed, traces)
     n = len(of)
     columns = {name: np.empty(n, np.int64) for name in _COLUMNS}
-    parts, notes = [], [note for trace in traces.values() for note in trace.notes()]
+    parts, notes = [], [note for trace in traces.values() for note in trace.notes]
     if n < config.num_requests:
         notes.append(f"the tenants' traces end after {n:,} of {config.num_requests:,} requests (workload.num_requests)")
     for i, (name, tenant) in enumerate(config.tenants.items()):
@@ -68,13 +68,16 @@ def mixture(config: TenantsWorkload, seed: int, base_dir: Path) -> tuple[Request
 
 def total_rate_rps(config: TenantsWorkload, base_dir: Path) -> float:
     """Arrivals per second of all tenants together, in the long run (of a trace: over its span), at rate_scale 1."""
-    return sum(_rates(config, _traces(config, base_dir)).values())
+    return sum(_rates(config, _traces(config, 0, base_dir)).values())
 
 
-def _traces(config: TenantsWorkload, base_dir: Path) -> dict[str, TenantTrace]:
+def _traces(config: TenantsWorkload, seed: int, base_dir: Path) -> dict[str, TenantTrace]:
     """The traces of those who have one."""
-    tenants = config.tenants.items()
-    return {name: tenant_trace(tenant, base_dir) for name, tenant in tenants if isinstance(tenant, TracedTenant)}
+    return {
+        name: tenant_trace(name, tenant, base_dir, partial(_own, seed, name))
+        for name, tenant in config.tenants.items()
+        if isinstance(tenant, TracedTenant)
+    }
 
 
 def _rates(config: TenantsWorkload, traces: Traces) -> dict[str, float]:
@@ -99,7 +102,7 @@ def _sent(
 def _ended(name: str, trace: TenantTrace, rows: npt.NDArray[np.intp], arrival_ns: IntColumn) -> list[str]:
     """A note where a trace is over long before the others' last request: from then on there is less to do."""
     last_ns, end_ns = int(arrival_ns[rows[-1]]), int(arrival_ns[-1])
-    if len(rows) < trace.num_requests or last_ns >= (1 - _EARLY) * end_ns:
+    if len(rows) < len(trace.table) or last_ns >= (1 - _EARLY) * end_ns:
         return []
     when = f"at {last_ns / NS_PER_S:,.4g} of {end_ns / NS_PER_S:,.4g} s"
     return [f"tenant {name}: its trace of {len(rows):,} requests is over {when}"]
