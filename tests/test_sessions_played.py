@@ -8,7 +8,6 @@ import numpy as np
 from simserve.records import FINISHED
 from simserve.scenario import TraceWorkload, parse_scenario
 from simserve.scenario.client_models import FixedThinkTime
-from simserve.scenario.workload_models import ResampleConfig
 from simserve.simulate import RunResult, simulate
 from simserve.workload import Workload, build_workload
 from tests.scenario_builders import SMALL
@@ -61,15 +60,12 @@ def test_a_run_of_played_sessions(tmp_path: Path) -> None:
 
 def test_chats_without_waits_are_played_as_clients_think(tmp_path: Path) -> None:
     """Where turns have times of their own an open loop keeps these; in a closed one each follows the answer before it,
-    at once without a think time. Drawn anew, requests are nobody's turns."""
+    at once without a think time."""
     assert built(tmp_path, CHATS).clients.turns is None
     turns = built(tmp_path, CHATS, concurrency=1).clients.turns
     assert turns is not None
     assert turns.next_id.tolist() == [2, -1, -1, -1]
     assert turns.wait_ns[2] == 0
-    drawn = built(tmp_path, CHATS, concurrency=1, resample=ResampleConfig(block_requests=2))
-    assert drawn.clients.turns is None
-    assert "t.csv: its times are not used, 1 clients send its requests in order" in drawn.notes
 
 
 def test_more_clients_than_sessions_are_told(tmp_path: Path) -> None:

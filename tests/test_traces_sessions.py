@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from simserve.clients import ClientPlan, Turns
 from simserve.errors import TraceError
 from simserve.scenario import TraceWorkload
-from simserve.scenario.workload_models import ResampleConfig
 from simserve.tasks.early_stop import EarlyStop
 from simserve.workload import Trace, Workload, build_workload, read_trace
 from tests.strategies import table_of
@@ -185,8 +184,8 @@ def test_chats_are_sessions_with_times_of_their_own(tmp_path: Path) -> None:
 
 
 def test_sessions_are_replayed_in_turn(tmp_path: Path) -> None:
-    """A workload has the same sessions, starts twice as dense at rate_scale 2 and waits as long; drawing it anew is
-    refused; a limit keeps beginnings."""
+    """A workload has the same sessions, starts twice as dense at rate_scale 2 and waits as long; a limit keeps
+    beginnings."""
     read(tmp_path, OWN + "0,10,1,a,\n8,20,1,b,\n,30,1,a,5\n,40,1,b,1\n")
     workload = build_workload(TraceWorkload(trace="t.csv", rate_scale=2), 0, tmp_path)
     assert (workload.table.arrival_ns // MS).tolist() == [0, 4000, 5000, 5000]
@@ -199,9 +198,6 @@ def test_sessions_are_replayed_in_turn(tmp_path: Path) -> None:
     three = build_workload(TraceWorkload(trace="t.csv", limit=3), 0, tmp_path).clients.turns
     assert three is not None
     assert three.next_id.tolist() == [1, -1, -1]
-    resample = ResampleConfig(block_requests=2)
-    with pytest.raises(TraceError, match=r"^t.csv: must be replayed in its sessions \(got workload.resample\)"):
-        build_workload(TraceWorkload(trace="t.csv", resample=resample), 0, tmp_path)
 
 
 @in_one_folder

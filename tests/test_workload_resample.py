@@ -15,7 +15,7 @@ from simserve.scenario import CancelConfig, ClientsConfig, ResampleConfig, Retry
 from simserve.workload import Workload, build_workload
 from simserve.workload.resample import circular_blocks, resampled
 
-COLUMNS = [name for name in RequestTable.__dataclass_fields__ if name not in ("content", "tenants")]
+COLUMNS = [name for name in RequestTable.__dataclass_fields__ if name not in ("content", "tenants", "session")]
 SIZES = st.tuples(st.integers(1, 60), st.integers(1, 60)).filter(lambda sizes: sizes[1] <= sizes[0])
 
 

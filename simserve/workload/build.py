@@ -26,6 +26,7 @@ from simserve.workload.prefixes import ON_TOP, WITHIN, begun_alike, drawn_prefix
 from simserve.workload.refusal import refusal
 from simserve.workload.replayed_sessions import in_sessions, whole_sessions, with_thoughts
 from simserve.workload.resample import circular_blocks, resampled
+from simserve.workload.resampled_sessions import drawn_sessions_anew
 from simserve.workload.streams import stream
 from simserve.workload.timestamps import NS_PER_S
 from simserve.workload.trace import MAX_SPAN_S, UNDECLARED, Trace, read_trace
@@ -117,8 +118,6 @@ def _traced(config: TraceWorkload, seed: int, base_dir: Path) -> tuple[RequestTa
         notes.append(f"{path.name}: the first {n:,} of {len(trace):,} requests kept (workload.limit)")
     if not trace.has_times and config.concurrency is None:
         raise refusal(path.name, "must have times (it has none); give workload.concurrency, which needs none")
-    if trace.wait_ns is not None and config.resample is not None:
-        raise refusal(path.name, "must be replayed in its sessions (got workload.resample); leave that out")
     outputs = trace.num_output_tokens[:n]
     declared, raised = _declared(trace.max_output_tokens[:n], outputs, config.max_output_tokens)
     content = taken(trace.content, np.arange(n)) if trace.content else None
@@ -129,19 +128,17 @@ def _traced(config: TraceWorkload, seed: int, base_dir: Path) -> tuple[RequestTa
     notes += raised
     if config.shared_prefixes:
         table = _begun_alike(table, config, trace, seed, notes)
-    if config.resample is not None:
-        table = _resampled(table, config.resample.block_requests, seed, path.name)
-        again = "; a request drawn again repeats its whole prompt" if content else ""
-        blocks = f"blocks of {config.resample.block_requests:,} consecutive requests"
-        notes.append(f"{path.name}: drawn anew in {blocks}{again}")
-    if content is not None:
-        notes.append(f"{path.name}: {_repeated(table)}")
-    session = None if trace.session is None or config.resample is not None else trace.session[:n]
-    table = replace(table, session=session)
-    if session is not None and _goes_on(config, trace):
+    table = replace(table, session=None if trace.session is None else trace.session[:n])
+    if _goes_on(config, trace):
         table, note = continuing(table)
         notes += [f"{path.name}: {note}"] if note else []
-    table, turns, note = _sent(table, None if trace.wait_ns is None else trace.wait_ns[:n], config, path.name)
+    wait_ns = None if trace.wait_ns is None else trace.wait_ns[:n]
+    if config.resample is not None:
+        table, wait_ns, note = _drawn_anew(table, wait_ns, config, seed, trace.kept is None and content is not None)
+        notes.append(note)
+    if content is not None:
+        notes.append(f"{path.name}: {_repeated(table)}")
+    table, turns, note = _sent(table, wait_ns, config, path.name)
     return table, turns, notes + ([note] if note else [])
 
 
@@ -170,7 +167,7 @@ def _sent(
 def _goes_on(config: TraceWorkload, trace: Trace) -> bool:
     """Whether later turns are taken to begin with what was said before: where the trace itself does not tell what they
     keep, and by default where they wait for it."""
-    if trace.kept is not None or isinstance(trace.content, Ranges):
+    if trace.session is None or trace.kept is not None or isinstance(trace.content, Ranges):
         return False
     return trace.wait_ns is not None if config.sessions_continue is None else config.sessions_continue
 
@@ -198,17 +195,32 @@ def _repeated(table: RequestTable) -> str:
     return f"{100 * repeated / total:.1f} % of the prompt tokens would be hits of an infinite prefix cache"
 
 
-def _resampled(table: RequestTable, block_requests: int, seed: int, where: str) -> RequestTable:
-    if block_requests > len(table):
+def _drawn_anew(
+    table: RequestTable, wait_ns: IntColumn | None, config: TraceWorkload, seed: int, repeats: bool
+) -> tuple[RequestTable, IntColumn | None, str]:
+    """``workload.resample``: of whole sessions where turns follow answers, else of requests, which then have none.
+    ``repeats``: what is drawn again has the ids of the first."""
+    assert config.resample is not None
+    where, block_requests, n = Path(config.trace).name, config.resample.block_requests, len(table)
+    rng = stream(seed, "resample")
+    if block_requests > n:
         raise ScenarioError(
             f"workload.resample.block_requests: must be ≤ the number of requests (got {block_requests:,}, and {where} "
-            f"has {len(table):,}); about its root is usual, here {math.isqrt(len(table)):,}"
+            f"has {n:,}); about its root is usual, here {math.isqrt(n):,}"
         )
-    rows = circular_blocks(len(table), block_requests, stream(seed, "resample"))
+    in_sessions = table.session is not None and (wait_ns is not None or config.concurrency is not None)
+    what, unit = ("sessions, with all of their turns", "session") if in_sessions else ("requests", "request")
+    again = f"; a {unit} drawn again repeats its whole prompt" if repeats else ""
     try:
-        return resampled(table, rows)
+        if in_sessions:
+            table, wait_ns = drawn_sessions_anew(table, wait_ns, block_requests, rng, are_others=not repeats)
+        else:
+            table, wait_ns = resampled(table, circular_blocks(n, block_requests, rng)), None
     except OverflowError:
         raise refusal(where, f"must span at most {MAX_SPAN_S:,} seconds after workload.resample") from None
+    size = f"about {block_requests:,} requests" if in_sessions else f"{block_requests:,} consecutive requests"
+    blocks = f"blocks of {size}, {what}" if in_sessions else f"blocks of {size}"
+    return table, wait_ns, f"{where}: drawn anew in {blocks}{again}"
 
 
 def _rescaled(arrival_ns: IntColumn, rate_scale: float, where: str) -> IntColumn:
