@@ -25,7 +25,9 @@ import pyarrow.parquet as pq
 from simserve.errors import OutputError
 from simserve.manifest import KIND
 from simserve.metrics import look_up_columns, request_columns, timeline
+from simserve.request import Ranges
 from simserve.summary import summary_document, to_json
+from simserve.workload.prefix_columns import told_of_prefixes
 from simserve.workload.session_table import told_of_sessions
 
 if TYPE_CHECKING:
@@ -113,7 +115,8 @@ def write_files(result: RunResult, manifest: dict[str, Any], folder: Path, choic
 
 def request_frames(result: RunResult) -> Iterator[pd.DataFrame]:
     """For each variant, one row per request: variant, id, status, the columns of ``request_columns``, why rejected,
-    whose it was where there are tenants, and of which conversation where there are sessions."""
+    whose it was where there are tenants, of which conversation where there are sessions, and with which shared prefix
+    it begins where there are any."""
     for name, variant in result.variants.items():
         requests = variant.records.requests
         ids = np.arange(len(requests.table))
@@ -127,6 +130,9 @@ def request_frames(result: RunResult) -> Iterator[pd.DataFrame]:
                 tenants.of, categories=pd.Index([t.name for t in tenants.each])
             )
         columns |= told_of_sessions(requests.table, result.workload.clients.turns)
+        content = requests.table.content
+        if isinstance(content, Ranges) and (content.lead_first is not None or requests.table.session is None):
+            columns |= told_of_prefixes(content)
         yield _named(pd.DataFrame(columns, copy=False), name, result)
 
 

@@ -125,7 +125,8 @@ def test_prefix_hashes_say_how_prompts_begin(tmp_path: Path) -> None:
     csv the ids stand between spaces, commas or semicolons, or as a JSON list; an empty cell knows nothing."""
     rows = ["0,100,5,1 2 3", '1,100,5,"[1, 2]"', '2,100,5,"1,2,4"', "3,100,5,1;9", "4,100,5,", "5,10,5,1"]
     trace = read(tmp_path, f"{HEADER},prefix_hashes\n" + "\n".join(rows))
-    assert chains(trace) == [[0, 1, 2], [0, 1], [0, 1, 3], [0, 4], [], []]  # 10 tokens are no whole block
+    assert chains(trace) == [[0, 1, 2], [0, 1], [0, 1, 3], [0, 4], [], [5]]
+    assert trace.content is not None and trace.content[5].num_tokens == 10  # a short block, of prompts that end with it
     assert trace.content is not None
     assert trace.content.block_tokens == 16
     assert "own.csv: 1 row without prefix_hashes: nothing is known of their prompts" in trace.notes

@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 from simserve.errors import OutputError, TraceError
 from simserve.request import IntColumn, Ranges
 from simserve.scenario.messages import printable
+from simserve.workload.prefix_columns import told_of_prefixes
 from simserve.workload.sessions import NO_SESSION
 from simserve.workload.timestamps import NS_PER_S
 from simserve.workload.trace import UNDECLARED, Trace
@@ -132,9 +133,10 @@ def _frame(trace: Trace, time_cells: TimeCells, ids_cell: Callable[[IntColumn], 
             columns["wait_s"] = time_cells(trace.wait_ns)
     if trace.kept is not None:
         columns["kept_tokens"] = trace.kept
-    elif isinstance(trace.content, Ranges):
-        columns["prefix_id"], columns["prefix_tokens"] = trace.content.first, trace.content.num_tokens
-    elif trace.content is not None:
+    if isinstance(trace.content, Ranges):
+        if trace.kept is None or trace.content.lead_first is not None:
+            columns |= told_of_prefixes(trace.content)
+    elif trace.kept is None and trace.content is not None:
         ids, offsets = trace.content.ids, trace.content.offsets.tolist()
         lists = [ids_cell(ids[begin:end]) for begin, end in itertools.pairwise(offsets)]
         columns["prefix_hashes"] = pd.Series(lists, dtype=object)

@@ -60,7 +60,8 @@ SPLITWISE = Dialect(  # splitwise-sim (ISCA'24)
 )
 SIMSERVE = Dialect(  # prefix_hashes: one hash per prefix_block_tokens (16) tokens, as far as a prompt is known; wait_s:
     # from the answer before it in its session, where a request has no time of its own; kept_tokens: how many tokens of
-    # the prompt and answer before it there a prompt begins with
+    # the prompt and answer before it there a prompt begins with; prefix_id, prefix_tokens: prompts of one id begin with
+    # the same text, each with so many tokens of it
     "simserve",
     "seconds",
     {"arrival": "arrival_s", "num_prompt_tokens": "num_prompt_tokens", "num_output_tokens": "num_output_tokens"},
@@ -71,6 +72,8 @@ SIMSERVE = Dialect(  # prefix_hashes: one hash per prefix_block_tokens (16) toke
         "wait_before": "wait_s",
         "tenant": "tenant",
         "kept": "kept_tokens",
+        "prefix": "prefix_id",
+        "prefix_tokens": "prefix_tokens",
         "content": "prefix_hashes",
         "block_tokens": "prefix_block_tokens",
     },

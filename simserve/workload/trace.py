@@ -14,10 +14,12 @@ import pandas as pd
 from simserve.request import Content, IntColumn, Ranges, Tenants
 from simserve.scenario.messages import printable
 from simserve.workload.columns import Column
+from simserve.workload.conversations import begun_content
 from simserve.workload.dialects import choose_dialect, match_columns
-from simserve.workload.kept import kept_of_those_left, session_content
+from simserve.workload.kept import kept_of_those_left
 from simserve.workload.odd_rows import counted
 from simserve.workload.owners import in_order
+from simserve.workload.prefix_columns import prefixes_of
 from simserve.workload.refusal import refusal
 from simserve.workload.sessions import NO_SESSION, OWN_TIME, before_in_session, waits_of
 from simserve.workload.timestamps import NS_PER_S
@@ -114,6 +116,7 @@ def _in_order(rows: TraceRows, where: str) -> Trace:
     counted(notes, ordered.assign(prompts=prompts).duplicated().to_numpy(), "repeating an earlier one kept")
     counted(notes, np.diff(times, prepend=times[0]) < 0, "earlier than the row before: sorted by arrival")
     arrays: dict[str, Any] = {str(name): ordered[name].to_numpy().copy() for name in ordered.columns}
+    arrays = {name: column for name, column in arrays.items() if name not in ("prefix", "prefix_tokens")}
     arrays |= _sessions(arrays)
     tenants = in_order(arrays.pop("tenant"), rows.tenants) if "tenant" in arrays else None
     arrays["arrival_ns"] -= arrays["arrival_ns"][0]
@@ -157,11 +160,13 @@ def _refuse_decades(times: IntColumn, rows: IntColumn, where: str) -> None:
 
 def _content(rows: TraceRows, ordered: pd.DataFrame) -> Content | Ranges | None:
     """What the prompts hold, in order of arrival; where turns keep what was before them, also what the answers do."""
+    prefixes = prefixes_of(ordered)
     if "kept" in ordered:
-        columns = (ordered[name].to_numpy() for name in ("kept", "num_prompt_tokens", "num_output_tokens"))
-        return session_content(before_in_session(ordered["session"].to_numpy()), *columns)
+        names = ("kept", "num_prompt_tokens", "num_output_tokens")
+        kept, prompts, outputs = (ordered[name].to_numpy() for name in names)
+        return begun_content(before_in_session(ordered["session"].to_numpy()), kept, prompts, outputs, prefixes)
     if rows.ids is None:
-        return None
+        return prefixes
     nodes = rows.ids.nodes(ordered.index.to_numpy())
     if rows.ids.tokens_per_id > 1 and len(nodes.ids):
         rows.notes.append(

@@ -13,6 +13,7 @@ from simserve.workload.columns import Column
 from simserve.workload.dialects import Dialect
 from simserve.workload.odd_rows import counted
 from simserve.workload.owners import owners
+from simserve.workload.prefix_columns import prefix_columns
 from simserve.workload.prompts import PromptIds, prompt_ids, without_misfits
 from simserve.workload.sessions import SessionColumns, earliest_times, refuse_overtaken, session_columns
 from simserve.workload.timestamps import UNITS, datetimes_ns, elapsed_ns
@@ -57,6 +58,7 @@ def trace_rows(columns: dict[str, Column], dialect: Dialect, where: str, notes: 
             data |= _kept(columns["kept"], told, data)
         elif "kept" in columns:
             notes.append(f"{columns['kept'].name} not used: {columns['content'].name} says what prompts share")
+    data |= prefix_columns(columns, prompts, ids is not None, notes)
     owned = owners(columns.get("tenant"), notes)
     if owned is not None:
         data["tenant"] = owned.of

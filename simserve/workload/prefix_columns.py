@@ -1,0 +1,52 @@
+"""Shared beginnings as two columns of our own traces, ``prefix_id`` and ``prefix_tokens``: prompts with one id begin
+with the same text, each with as many tokens of it as it says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from simserve.request import IntColumn, Ranges
+from simserve.workload.columns import Column
+from simserve.workload.content import parts, ranges_of
+from simserve.workload.refusal import refusal
+
+
+def prefix_columns(
+    columns: dict[str, Column], num_prompt_tokens: IntColumn, has_hashes: bool, notes: list[str]
+) -> dict[str, IntColumn]:
+    """What a trace tells, with ids numbered from 0; nothing where it has no such columns, or says more by hashes.
+    Raises TraceError where one lacks the other, or naming the first row that begins with more tokens than it has."""
+    found = [columns[word] for word in ("prefix", "prefix_tokens") if word in columns]
+    if len(found) < 2:
+        if found:
+            raise refusal(found[0].where, f"must have prefix_id and prefix_tokens together (got {found[0].name} alone)")
+        return {}
+    ids, tokens = found
+    if has_hashes:
+        notes.append(f"{ids.name} not used: {columns['content'].name} says what prompts share")
+        return {}
+    num_tokens = np.where(ids.is_missing(), 0, tokens.whole_numbers(missing=0))
+    tokens.refuse_unless(num_tokens <= num_prompt_tokens, "must be at most the tokens of its prompt")
+    return {"prefix": pd.factorize(ids.text())[0].astype(np.int64), "prefix_tokens": num_tokens}
+
+
+def prefixes_of(frame: pd.DataFrame) -> Ranges | None:
+    """The content of rows with these columns; None without them."""
+    if "prefix" not in frame:
+        return None
+    return ranges_of(frame["prefix"].to_numpy(), frame["prefix_tokens"].to_numpy())
+
+
+def told_of_prefixes(content: Ranges) -> dict[str, Any]:
+    """The two columns for requests of known beginnings: what leads them, where others do, else what they are known to
+    begin with. Ids are numbered from 0 by first appearance, null where nothing is known."""
+    own, lead = parts(content)
+    begun = own if content.lead_first is None else lead
+    is_known = begun.num_tokens > 0
+    ids = pd.array(np.zeros(len(begun), np.int64), dtype="Int64")
+    ids[is_known] = pd.factorize(begun.first[is_known])[0]
+    ids[~is_known] = pd.NA
+    return {"prefix_id": ids, "prefix_tokens": begun.num_tokens}

@@ -1,0 +1,123 @@
+"""prefix_id and prefix_tokens of our own traces: read, written, and what a run's table tells comes back as it was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from simserve.errors import TraceError
+from simserve.request import Content, Ranges
+from simserve.run_directory import request_frames
+from simserve.scenario import parse_scenario
+from simserve.simulate import simulate
+from simserve.trace_tools.export import write_trace
+from simserve.workload import Trace, read_trace
+from tests.prefixes import ids_of
+from tests.scenario_builders import small
+
+HEADER = "arrival_s,num_prompt_tokens,num_output_tokens,prefix_id,prefix_tokens"
+PROMPTS = {"arrivals": {"process": "poisson", "rate_rps": 5.0}, "prompt_tokens": {"uniform": {"low": 1, "high": 50}}}
+TWO = [{"tokens": 100, "share": 0.5}, {"tokens": 33, "share": 0.3, "count": 3}]
+in_one_folder = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def read(folder: Path, *rows: str, header: str = HEADER) -> Trace:
+    (folder / "own.csv").write_text("\n".join([header, *rows]) + "\n")
+    return read_trace(folder / "own.csv")
+
+
+def alike(content: object) -> list[list[int]]:
+    """For every two requests, how many tokens they begin with in common."""
+    assert isinstance(content, Ranges)
+    chains = [ids_of(content[i]) for i in range(len(content))]
+    return [[len(set(a) & set(b)) for b in chains] for a in chains]
+
+
+def test_prompts_of_one_id_begin_alike(tmp_path: Path) -> None:
+    """As far as both say; ids may be words; a row with no id, or with 0 tokens, begins like nobody. Rows go by time."""
+    trace = read(
+        tmp_path, "2,50,1,chat,40", "1,50,1,chat,30", "3,50,1,,40", "4,50,1,tools,50", "5,50,1,chat,0", "6,9,1,,"
+    )
+    assert alike(trace.content) == [
+        [30, 30, 0, 0, 0, 0],
+        [30, 40, 0, 0, 0, 0],
+        [0, 0, 0, 0, 0, 0],
+        [0, 0, 0, 50, 0, 0],
+        [0, 0, 0, 0, 0, 0],
+        [0, 0, 0, 0, 0, 0],
+    ]
+    assert not any("not used" in note for note in trace.notes)
+
+
+@in_one_folder
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 20), st.integers(1, 20)), min_size=1, max_size=8),
+    st.sampled_from([".csv", ".jsonl", ".parquet"]),
+)
+def test_what_is_written_reads_back(tmp_path: Path, rows: list[tuple[int, int, int]], form: str) -> None:
+    """Law: any trace with these columns, written in any form, holds the same, and writes the same bytes again."""
+    lines = [f"{i},{known + more},1,{each},{known}" for i, (each, known, more) in enumerate(rows)]
+    trace, path = read(tmp_path, *lines), tmp_path / f"again{form}"
+    write_trace(trace, path)
+    again = read_trace(path)
+    assert alike(again.content) == alike(trace.content)
+    first = path.read_bytes()
+    write_trace(again, path)
+    assert path.read_bytes() == first
+
+
+def test_turns_begin_with_what_their_session_began_with(tmp_path: Path) -> None:
+    """Sessions whose first turns have a shared prefix of 10: their later turns keep it with the rest."""
+    header = f"{HEADER},session_id,kept_tokens"
+    rows = ("0,20,5,a,10,0,0", "1,20,5,a,10,1,0", "2,40,5,a,10,0,25", "3,20,5,b,10,2,0")
+    trace = read(tmp_path, *rows, header=header)
+    assert alike(trace.content) == [[25, 10, 25, 0], [10, 25, 10, 0], [25, 10, 45, 0], [0, 0, 0, 25]]
+    write_trace(trace, tmp_path / "again.csv")
+    assert alike(read_trace(tmp_path / "again.csv").content) == alike(trace.content)
+
+
+@pytest.mark.parametrize(
+    ("header", "row", "said"),
+    [
+        (HEADER, "0,9,1,a,10", "row 1: prefix_tokens: must be at most the tokens of its prompt (got '10')"),
+        (HEADER, "0,9,1,a,-1", "row 1: prefix_tokens: must be a whole number from 0"),
+        (HEADER.replace(",prefix_id", ""), "0,9,1,5", "must have prefix_id and prefix_tokens together (got prefix_tok"),
+        (
+            HEADER.replace(",prefix_tokens", ""),
+            "0,9,1,a",
+            "must have prefix_id and prefix_tokens together (got prefix_id",
+        ),
+    ],
+)
+def test_mistakes_are_one_sentence(tmp_path: Path, header: str, row: str, said: str) -> None:
+    with pytest.raises(TraceError) as error:
+        read(tmp_path, row, header=header)
+    assert said in str(error.value) and str(error.value).isprintable()
+
+
+def test_hashes_say_more(tmp_path: Path) -> None:
+    """A file with both is read by its hashes, which it says."""
+    trace = read(tmp_path, "0,40,1,a,10,7 8", "1,40,1,a,10,7 9", header=f"{HEADER},prefix_hashes")
+    assert isinstance(trace.content, Content)
+    assert "own.csv: prefix_id not used: prefix_hashes says what prompts share" in trace.notes
+
+
+@pytest.mark.parametrize("more", [{}, {"sessions": {"turns": {"uniform": {"low": 1, "high": 4}}}}], ids=str)
+def test_a_runs_table_is_a_trace_of_the_same_content(tmp_path: Path, more: dict[str, Any]) -> None:
+    """What requests.parquet tells of prefixes, and of sessions that begin with them, reads back to the same."""
+    workload = {**PROMPTS, "num_requests": 40, "output_tokens": {"fixed": 3}, "shared_prefixes": TWO, **more}
+    scenario = parse_scenario(small(workload=workload, step_time={"roofline": "h100-sxm"}), "s")
+    result = simulate(scenario)
+    (frame,) = request_frames(result)
+    frame.to_parquet(tmp_path / "requests.parquet")
+    asked = frame["prefix_tokens"] > 0
+    assert set(frame["prefix_tokens"]) == {0, 33, 100} and frame["prefix_id"].isna().equals(~asked)
+    table, trace = result.workload.table, read_trace(tmp_path / "requests.parquet")
+    assert trace.row is not None
+    expected = np.array(alike(table.content))[np.ix_(trace.row, trace.row)]
+    assert (np.array(alike(trace.content)) == expected).all()
