@@ -24,6 +24,7 @@ from simserve.trace_tools.fit_lengths import fitted_lengths
 from simserve.trace_tools.measures import ks_distance
 from simserve.workload.build import build_workload
 from simserve.workload.generate import lengths
+from simserve.workload.length_pairs import shares_upto
 from simserve.workload.trace import read_trace
 from tests.scenario_builders import small
 
@@ -113,6 +114,20 @@ def test_lengths_are_a_lognormal_where_that_is_near_and_percentiles_where_not() 
     drawn = lengths(QuantilesLength(**found), 40_000, rng)[0]
     assert ks_distance(drawn.astype(np.float64), humps.astype(np.float64)) <= 0.01 + 1.95 / 40_000**0.5
     assert fitted_lengths(np.full(9, 5)) == {"fixed": 5}
+
+
+@given(st.lists(st.tuples(st.integers(1, 12) | st.integers(1, 10**6), st.integers(1, 900)), min_size=2, max_size=12))
+def test_percentiles_are_near_whatever_the_lengths(counts: list[tuple[int, int]]) -> None:
+    """Law: lengths that few or many share, neighbours or far apart: no distribution is further from its lengths than
+    0.05 or, with n of them, 1/√n."""
+    tokens = np.repeat([length for length, _ in counts], [count for _, count in counts]).astype(np.int64)
+    found = GeneratedWorkload.model_validate(
+        {"num_requests": 1, "concurrency": 1, "prompt_tokens": fitted_lengths(tokens), "output_tokens": {"fixed": 1}}
+    ).prompt_tokens
+    values, each = np.unique(tokens, return_counts=True)
+    upto = each.cumsum() / each.sum()
+    left, right = shares_upto(found, values - 1) - upto + each / each.sum(), shares_upto(found, values) - upto
+    assert max(np.abs(left).max(), np.abs(right).max()) <= max(0.05, 1 / len(tokens) ** 0.5)
 
 
 @given(

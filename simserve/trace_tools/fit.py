@@ -1,7 +1,8 @@
 """A generator fitted to a trace: a rate and a cv for each window of time (as ServeGen's clients have), lengths, and how
-these go together; of the whole trace, or of each of its clients.
+these go together; of the whole trace, of its sessions where turns wait for answers, or of each of its clients.
 
-What is left out is said: sessions, priorities within a client, declared maxima, and what prompts share.
+What is left out is said: sessions whose answers' times nobody knows, priorities within a client, declared maxima, and
+what prompts share.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from simserve.trace_tools.clients import Clients
 from simserve.trace_tools.fit_arrivals import Clock, nearest_arrivals
 from simserve.trace_tools.fit_lengths import fitted_lengths
 from simserve.trace_tools.fit_quality import Quality, quality_of
+from simserve.trace_tools.fit_sessions import plays_sessions, session_workload
 from simserve.trace_tools.measures import rank_correlation
 from simserve.workload.trace import Trace
 
@@ -33,9 +35,13 @@ def fit(trace: Trace, num_windows: int | None = None, clients: Clients | None = 
     """The generator nearest to a trace with times, and what it misses; with ``clients`` a tenant for each.
 
     Arrivals are those of ``nearest_arrivals``, lengths a lognormal where it is near, and they have a rank
-    correlation where chance would not make it. Raises TraceError for clients who all come at one time.
+    correlation where chance would not make it. Where most turns of a trace wait for the answer before them, the
+    generator plays sessions. Raises TraceError for clients who all come at one time.
     """
     clock = Clock.of(trace.arrival_ns)
+    if clients is None and plays_sessions(trace):
+        workload = session_workload(trace, num_windows, clock.tick_ns)
+        return Fit(workload, quality_of(trace, workload, clock, None))
     if clients is None:
         arrivals = nearest_arrivals(trace.arrival_ns, num_windows, clock)
         workload = {"num_requests": len(trace), "arrivals": arrivals, **_lengths(trace, np.arange(len(trace)))}

@@ -14,7 +14,8 @@ from simserve.workload.length_pairs import shares_upto
 
 GOOD_ENOUGH = 0.05  # KS distance up to which two numbers stand for a whole distribution …
 GOOD_MEAN = 0.03  # … where they have its mean, too: tokens are what an engine works on
-NEAR = 0.01  # how far a table of percentiles may be from the distribution function
+NEAR = 0.01  # how far a table of percentiles may be from the distribution function …
+BY_CHANCE = 0.5  # … and with n lengths so much over √n, for theirs is further from the true one by chance
 MAX_PERCENTILES = 100
 DIGITS = 6  # of a share
 FIRST_SHARES = (0.5, 0.9, 0.99, 0.999)  # what people ask for, and what keeps the tail
@@ -29,13 +30,14 @@ class Empirical(NamedTuple):
     values: IntColumn
     below: FloatColumn
     upto: FloatColumn
+    chance: float = 0.0  # how far it may be from the true one by chance
 
     @classmethod
-    def of(cls, values: IntColumn, weights: FloatColumn) -> Empirical:
+    def of(cls, values: IntColumn, weights: FloatColumn, chance: float = 0.0) -> Empirical:
         """Of different lengths in order, and how much of each there is, which is above 0."""
         upto = weights.cumsum() / weights.sum()
         upto[-1] = 1.0
-        return cls(values, np.concatenate([[0.0], upto[:-1]]), upto)
+        return cls(values, np.concatenate([[0.0], upto[:-1]]), upto, chance)
 
     @property
     def shares(self) -> FloatColumn:
@@ -50,12 +52,12 @@ class Empirical(NamedTuple):
 def fitted_lengths(tokens: IntColumn) -> Lengths:
     """A scenario's distribution of lengths."""
     values, counts = np.unique(tokens, return_counts=True)
-    return nearest_lengths(Empirical.of(values, counts.astype(np.float64)))
+    return nearest_lengths(Empirical.of(values, counts.astype(np.float64), BY_CHANCE / len(tokens) ** 0.5))
 
 
 def nearest_lengths(known: Empirical) -> Lengths:
-    """A scenario's distribution of lengths. A lognormal is near up to a Kolmogorov–Smirnov distance of 0.05 and with a
-    mean within 3 %."""
+    """A scenario's distribution of lengths. A lognormal is near up to a Kolmogorov–Smirnov distance of 0.05 (or what
+    chance is) and with a mean within 3 %."""
     if len(known.values) == 1:
         return {"fixed": int(known.values[0])}
     return _lognormal(known) or {"quantiles": _percentiles(known)}
@@ -69,25 +71,39 @@ def _lognormal(known: Empirical) -> Lengths | None:
     shape = LognormalShape(mean=float(f"{mean:.6g}"), sigma=float(f"{min(sigma, 10.0):.6g}"), max=longest)
     config = LognormalLength(lognormal=shape)
     drawn_mean = float(at_shares(config, (np.arange(10_000) + 0.5) / 10_000)[0].mean())
-    if known.errors(config).max() > GOOD_ENOUGH or abs(drawn_mean / float(known.shares @ known.values) - 1) > GOOD_MEAN:
+    if (
+        known.errors(config).max() > max(GOOD_ENOUGH, known.chance)
+        or abs(drawn_mean / float(known.shares @ known.values) - 1) > GOOD_MEAN
+    ):
         return None
     return config.model_dump()
 
 
 def _percentiles(known: Empirical) -> dict[str, int]:
-    """As few as bring the table within 0.01 of the distribution function, at most 100: from p0, p50, p90, p99, p99.9
-    and p100 on, more where it is furthest away. A length that many share has two: where its share begins and ends."""
+    """As few as bring the table within 0.01 of the distribution function (or what chance is), at most 100: from p0,
+    p50, p90, p99, p99.9 and p100 on, more where it is furthest away. A length that many share has two: where its share
+    begins and ends."""
     values, firsts = known.values, np.searchsorted(known.upto, FIRST_SHARES)
     knots = {0.0: int(values[0]), 1.0: int(values[-1])}
     knots |= {share: int(values[i]) for share, i in zip(FIRST_SHARES, firsts, strict=True)}
     while len(knots) < MAX_PERCENTILES:
         errors = known.errors(QuantilesLength(quantiles=_named(knots)))
         worst = int(errors.argmax())
-        ends = _ends(float(known.below[worst]), float(known.upto[worst]), int(values[worst]), knots)
-        if errors[worst] <= NEAR or ends.keys() <= knots.keys():
+        if errors[worst] <= max(NEAR, known.chance) or not (more := _more(known, worst, knots)):
             break
-        knots = ends | knots
+        knots |= more
     return _named(knots)
+
+
+def _more(known: Empirical, worst: int, knots: dict[float, int]) -> dict[float, int]:
+    """What to put into the table where it is furthest away: that length, or where it stands there already, the one
+    after it or before it, to which the table goes too soon."""
+    for i in (worst, worst + 1, worst - 1):
+        if 0 <= i < len(known.values):
+            ends = _ends(float(known.below[i]), float(known.upto[i]), int(known.values[i]), knots)
+            if new := {share: tokens for share, tokens in ends.items() if share not in knots}:
+                return new
+    return {}
 
 
 def _ends(begin: float, end: float, tokens: int, knots: dict[float, int]) -> dict[float, int]:

@@ -13,6 +13,7 @@ from simserve.request import IntColumn, RequestTable
 from simserve.scenario import GeneratedWorkload, TenantsWorkload
 from simserve.trace_tools.clients import Clients
 from simserve.trace_tools.fit_arrivals import Clock, cv_of, is_coarse
+from simserve.trace_tools.fit_sessions import num_shrinking, session_columns
 from simserve.trace_tools.measures import dispersion, ks_distance, misplaced, rank_correlation, window_sizes_s
 from simserve.trace_tools.profile import NUM_WINDOWS
 from simserve.workload.build import build_workload
@@ -31,7 +32,9 @@ def quality_of(trace: Trace, workload: dict[str, Any], clock: Clock, clients: Cl
     draws = [build_workload(config, seed, Path()).table for seed in (0, 1)]
     every: list[Requests] = [trace, *draws]
     curves = [_curve(each.arrival_ns, max(clock.span_ns, 1)) for each in every]
-    quality = _compared([_columns(each, clock) for each in every]) | {
+    plays = "sessions" in workload
+    told = [_columns(each, clock) | (session_columns(each, clock) if plays else {}) for each in every]
+    quality = _compared(told) | {
         "rate_curve": {
             "window_s": max(clock.span_ns, 1) / NS_PER_S / NUM_WINDOWS,
             "trace": curves[0].tolist(),
@@ -42,7 +45,7 @@ def quality_of(trace: Trace, workload: dict[str, Any], clock: Clock, clients: Cl
         "clock_is_coarse": is_coarse(trace.arrival_ns),
         "clock_tick_s": clock.tick_ns / NS_PER_S,
         "dispersion": _dispersions(every, clock),
-        "left_out": _left_out(trace, clients),
+        "left_out": _left_out(trace, clients, plays),
     }
     if clients is not None:
         whose = [clients.of, *(table.tenants.of for table in draws if table.tenants is not None)]
@@ -109,11 +112,13 @@ def _curve(arrival_ns: IntColumn, span_ns: int) -> IntColumn:
     return np.histogram(arrival_ns, np.linspace(0, span_ns, NUM_WINDOWS + 1))[0].astype(np.int64)
 
 
-def _left_out(trace: Trace, clients: Clients | None) -> list[str]:
+def _left_out(trace: Trace, clients: Clients | None, plays: bool) -> list[str]:
+    shrinking = num_shrinking(trace) if plays else 0
     known = {
-        "sessions": trace.session is not None,
+        "sessions": trace.session is not None and not plays,
+        f"contexts that shrink ({shrinking:,} turns)": shrinking > 0,
         "tenants": trace.tenants is not None and clients is None,
-        "shared prefixes": trace.content is not None,
+        "shared prefixes": trace.content is not None and not plays,
         "priorities": _has_priorities(trace, clients),
         "declared maxima": bool((trace.max_output_tokens != UNDECLARED).any()),
     }

@@ -13,6 +13,12 @@ from simserve.trace_tools.picture import columns
 from simserve.trace_tools.show import WIDTH_IN_A_PIPE, duration
 
 LABELS = {"gap_s": "gaps between arrivals", "prompt_tokens": "prompt tokens", "output_tokens": "output tokens"}
+OF_SESSIONS = {
+    "gap_s": "gaps between sessions",
+    "session_turns": "turns of a session",
+    "new_tokens": "new tokens of a turn",
+    "wait_s": "waits after answers",
+}
 UNKNOWN = "–"
 COINCIDE = "clients' bursts come together in the trace, and each tenant's by themselves: a fit without --by has them"
 FAR, TOGETHER = 0.1, 2.0  # gaps of all that are so far, and by so much further than those of any client
@@ -45,8 +51,9 @@ def _distances(quality: Quality, name: str) -> Table:
     table = Table(title=printable(f"{name}: fit"), box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
     for heading in ("", "from the trace", "between two draws"):
         table.add_column(heading, justify="right" if heading else "left")
+    labels = LABELS | (OF_SESSIONS if "session_turns" in quality["distances"] else {})
     for key, each in quality["distances"].items():
-        table.add_row(f"KS distance, {LABELS[key]}", f"{each['trace']:.3f}", f"{each['chance']:.3f}")
+        table.add_row(f"KS distance, {labels[key]}", f"{each['trace']:.3f}", f"{each['chance']:.3f}")
     curve = quality["rate_curve"]
     table.add_row("requests at another time", f"{curve['misplaced_share']:.1%}", f"{curve['misplaced_by_chance']:.1%}")
     return table
