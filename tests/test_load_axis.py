@@ -29,6 +29,13 @@ def test_an_open_loop_is_turned_by_its_rate():
     assert SMALL["workload"]["arrivals"]["rate_rps"] == 1.0
 
 
+def test_sessions_are_turned_by_their_own_rate():
+    """Two turns each: one session a second is two requests a second."""
+    axis = study(workload__num_requests=40, workload__sessions={"turns": {"fixed": 2}}).axis
+    assert (axis.key, axis.unit, axis.base_rps) == ("workload.arrivals.rate_rps", "sessions/s", 2.0)
+    parse_scenario(axis.at(small(workload__sessions={"turns": {"fixed": 2}}), 0.5))
+
+
 def test_everybody_at_once_is_a_valid_scenario_of_the_same_requests():
     """Only the arrivals change."""
     data = study().axis.everybody_at_once(SMALL)

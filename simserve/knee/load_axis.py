@@ -16,8 +16,9 @@ EVERYBODY_AT_ONCE = 1e6  # workload.rate_scale of a trace: an hour arrives withi
 
 @dataclass(frozen=True)
 class LoadAxis:
-    """The key of offered load. ``base_rps``: requests per second at one unit of load (a trace at ``rate_scale`` 1;
-    1.0 where load is a rate); null in a closed loop, where clients wait for their answers."""
+    """The key of offered load. ``base_rps``: requests per second at one unit of load (a trace at ``rate_scale`` 1; 1.0
+    where load is a rate of requests, and as many as a session has where it is one of sessions); null in a closed loop,
+    where clients wait for their answers."""
 
     key: str
     label: str
@@ -57,7 +58,7 @@ class LoadAxis:
 
 def load_axis(data: Mapping[str, Any], source: str, trace_rps: float | None = None) -> LoadAxis:
     """The axis of a validated scenario's plain data. ``trace_rps`` is the own rate of a trace, or of all tenants
-    together (requests/s).
+    together (requests/s), and for generated sessions how many requests one has.
 
     Raises ScenarioError for a workload that has no load to turn: everybody at once.
     """
@@ -85,4 +86,6 @@ def load_axis(data: Mapping[str, Any], source: str, trace_rps: float | None = No
                 "tenant's, under workload.tenants: their rate_scale can be turned"
             )
         )
+    if workload.get("sessions") is not None:
+        return LoadAxis("workload.arrivals.rate_rps", "offered load, sessions/s", "sessions/s", trace_rps)
     return LoadAxis("workload.arrivals.rate_rps", "offered load, requests/s", "requests/s", 1.0)

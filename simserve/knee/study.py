@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from simserve.knee.load_axis import LoadAxis, load_axis
 from simserve.knee.replicated import drawn_anew
-from simserve.scenario import Scenario, TenantsWorkload, TraceWorkload, parse_scenario
+from simserve.scenario import GeneratedWorkload, Scenario, TenantsWorkload, TraceWorkload, parse_scenario
 from simserve.scenario.load import apply_overrides
 from simserve.scenario.merge import merge
 from simserve.scenario.messages import printable
@@ -20,6 +20,7 @@ from simserve.tasks.settings import apply_settings
 from simserve.tasks.task import Task
 from simserve.tasks.warmup import MIN_REQUESTS, SHARE
 from simserve.workload import build_workload
+from simserve.workload.generated_sessions import drawn_sessions
 from simserve.workload.mixture import total_rate_rps
 
 
@@ -99,9 +100,17 @@ def study_of(data: Mapping[str, Any], source: str, base_dir: Path, replications:
     num_requests = workload.num_requests
     cut = (f"the first {SHARE:.0%} of the requests of each run are warm-up and left out",)
     notes = (*(cut if num_requests >= MIN_REQUESTS else ()), *drawn)
-    own_rps = total_rate_rps(workload, base_dir) if isinstance(workload, TenantsWorkload) else None
-    axis = load_axis(data, source, own_rps)
+    axis = load_axis(data, source, _own_rps(workload, scenario.seed, base_dir))
     return Study(data, scenario, scenario.resolve_variants(), axis, num_requests, replications, notes)
+
+
+def _own_rps(workload: GeneratedWorkload | TenantsWorkload, seed: int, base_dir: Path) -> float | None:
+    """Requests per second at one unit of load, where that is no rate of requests."""
+    if isinstance(workload, TenantsWorkload):
+        return total_rate_rps(workload, base_dir)
+    if workload.sessions is None:
+        return None
+    return workload.num_requests / drawn_sessions(workload, workload.sessions, seed).num_sessions
 
 
 def _plain_data(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
