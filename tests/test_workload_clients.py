@@ -12,7 +12,7 @@ from scipy import stats
 
 from simserve.clients.plan import OPEN_LOOP, STAYS, ClientPlan
 from simserve.errors import ScenarioError
-from simserve.request import RequestTable
+from simserve.request import Ranges, RequestTable
 from simserve.scenario import GeneratedWorkload, TraceWorkload, load_scenario, parse_scenario
 from simserve.workload import Workload, build_workload
 from simserve.workload.behaviour import client_plan
@@ -28,7 +28,7 @@ BEHAVIOURS: dict[str, dict[str, Any]] = {
     "cancel": {"cancel": {"share": 0.4, "mean_after_s": 2.0}},
     "retry": {"retry": {"max_attempts": 4}},
 }
-COLUMNS = [name for name in RequestTable.__dataclass_fields__ if name not in ("content", "tenants")]
+COLUMNS = [name for name in RequestTable.__dataclass_fields__ if name not in ("content", "tenants", "session")]
 
 
 def workload(seed: int = 0, **changes: Any) -> Workload:
@@ -228,11 +228,12 @@ def test_scenarios_keep_the_requests_they_had(path: Path) -> None:
     before there were other streams."""
     scenario = load_scenario(path, ["workload.trace=t.csv"] if path.stem == "azure" else [])
     config, n = scenario.workload, 0
-    if not isinstance(config, GeneratedWorkload):
+    if not isinstance(config, GeneratedWorkload) or config.sessions is not None:
         return
     n, table = config.num_requests, build_workload(config, scenario.seed, path.parent).table
     arrivals, prompts, outputs = map(np.random.default_rng, np.random.SeedSequence(scenario.seed).spawn(3))
     if config.arrivals is not None:
         assert (table.arrival_ns == arrival_times_ns(config.arrivals, n, arrivals)).all()
-    assert (table.num_prompt_tokens == lengths(config.prompt_tokens, n, prompts)[0]).all()
+    begun = table.content.num_tokens if isinstance(table.content, Ranges) else 0  # shared prefixes come on top
+    assert (table.num_prompt_tokens - begun == lengths(config.prompt_tokens, n, prompts)[0]).all()
     assert (table.num_output_tokens == lengths(config.output_tokens, n, outputs)[0]).all()
