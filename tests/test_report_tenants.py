@@ -12,9 +12,18 @@ import numpy as np
 import pytest
 
 from simserve.report.comparison import all_rows
-from simserve.report.content import Section, page_content
+from simserve.report.content import Content, Section, page_content
+from simserve.report.figure import Figure, Table
 from simserve.report.style import variant_styles
-from simserve.report.tenants import MAX_DRAWN, MAX_LISTED, num_drawn, tenant_figures, tenant_table
+from simserve.report.tenants import (
+    MAX_DRAWN,
+    MAX_LISTED,
+    has_limits,
+    num_drawn,
+    tenant_figures,
+    tenant_notes,
+    tenant_table,
+)
 from simserve.report.tenants_charts import Group, Scale, bar_chart, span_chart
 from simserve.request import Tenant, Tenants
 from tests.record_builders import Slo
@@ -36,8 +45,21 @@ def run() -> Any:
     return shared_run()
 
 
-def section_of(run: Any) -> Section | None:
-    return next((each for each in page_content(run, MANIFEST).sections if each.id == "tenants"), None)
+@pytest.fixture(scope="module")
+def content(run: Any) -> Content:
+    return page_content(run, MANIFEST)
+
+
+@pytest.fixture(scope="module")
+def section(content: Content) -> Section:
+    return next(each for each in content.sections if each.id == "tenants")
+
+
+def parts_of(run: Any) -> tuple[list[Figure], Table]:
+    """The section's figures and its table, without the rest of the page."""
+    summaries = {name: variant.summary for name, variant in run.variants.items()}
+    told = (variant_styles(summaries), summaries, run.workload.table.tenants, run.scenario.slo)
+    return list(tenant_figures(*told)), tenant_table(*told)
 
 
 def rows_of(spec: dict[str, Any]) -> list[dict[str, Any]]:
@@ -53,15 +75,13 @@ def datasets(spec: dict[str, Any]) -> list[list[dict[str, Any]]]:
 
 def test_without_tenants_there_is_no_section() -> None:
     """Nothing to tell, nothing in the page or in its table of all figures."""
-    plain = run_of(TWO)
-    assert section_of(plain) is None
-    assert not any("Jain" in row.measure.label for row in page_content(plain, MANIFEST).all_rows)
+    plain = page_content(run_of({"paged": PAGED}), MANIFEST)
+    assert not [each for each in plain.sections if each.id == "tenants"]
+    assert not any("Jain" in row.measure.label for row in plain.all_rows)
 
 
-def test_the_section_has_a_chart_for_each_question(run: Any) -> None:
+def test_the_section_has_a_chart_for_each_question(section: Section) -> None:
     """Three latencies, who is within limits, fairness; every chart valid Vega-Lite, every caption a sentence."""
-    section = section_of(run)
-    assert section is not None
     names = ["tenants-ttft", "tenants-tpot", "tenants-e2e", "tenants-limits", "tenants-fairness"]
     assert [figure.id for figure in section.figures] == names
     for figure in section.figures:
@@ -69,11 +89,9 @@ def test_the_section_has_a_chart_for_each_question(run: Any) -> None:
         assert figure.caption.endswith(".") and not re.search(r"\bnan\b", figure.caption)
 
 
-def test_spans_are_the_summarys_quantiles(run: Any) -> None:
+def test_spans_are_the_summarys_quantiles(run: Any, section: Section) -> None:
     """Dot and tick of each tenant and variant are p50 and p99 of summary.json, to five digits; who sent nothing has
     no row; the only limit on a TTFT is chat's."""
-    section = section_of(run)
-    assert section is not None
     spec = section.figures[0].spec
     found = {(row["of"].partition(",")[0], row["variant"]): (row["low"], row["high"]) for row in rows_of(spec)}
     assert found.keys() == {(tenant, variant) for tenant in ("chat", "batch") for variant in TWO}
@@ -105,20 +123,20 @@ def test_the_table_has_a_row_per_tenant_and_variant(run: Any) -> None:
 
 def test_without_limits_nothing_is_said_of_them() -> None:
     """No chart of attainment, no goodput in the table or in the page's key figures; a scenario's limit brings both."""
-    bare = shared_run((Tenant("a"), Tenant("b")))
-    section = section_of(bare)
-    assert section is not None and section.table is not None
-    assert "tenants-limits" not in [figure.id for figure in section.figures]
-    assert "limits" not in section.table.head
-    with_slo = section_of(shared_run((Tenant("a"), Tenant("b")), slo=Slo(ttft_s=2.0)))
-    assert with_slo is not None and with_slo.table is not None
-    assert {row[-1] for row in with_slo.table.rows} == {"TTFT 2.00\u00a0s"}
-    assert not any(row.measure.path == "goodput_rps" for row in page_content(bare, MANIFEST).key_rows)
+    figures, table = parts_of(shared_run((Tenant("a"), Tenant("b"))))
+    assert "tenants-limits" not in [figure.id for figure in figures]
+    assert "limits" not in table.head and "goodput, requests/s" not in table.head
+    figures, table = parts_of(shared_run((Tenant("a"), Tenant("b")), slo=Slo(ttft_s=2.0)))
+    assert "tenants-limits" in [figure.id for figure in figures]
+    assert {row[-1] for row in table.rows} == {"TTFT 2.00\u00a0s"}
+    assert not has_limits(None, Slo()) and has_limits(None, Slo(e2e_s=1.0))
+    assert has_limits(Tenants(EACH, np.zeros(0, int)), Slo()) and not has_limits(
+        Tenants(EACH[2:], np.zeros(0, int)), Slo()
+    )
 
 
-def test_a_tenants_limit_alone_brings_goodput_to_the_summary(run: Any) -> None:
+def test_a_tenants_limit_alone_brings_goodput_to_the_summary(run: Any, content: Content) -> None:
     """The scenario has no SLO, its tenants have: goodput and Jain's index stand in the page's tables."""
-    content = page_content(run, MANIFEST)
     assert any(row.measure.path == "goodput_rps" for row in content.key_rows)
     jain = [row for row in content.all_rows if row.measure.path == "fairness.speed"]
     assert len(jain) == 1
@@ -127,10 +145,8 @@ def test_a_tenants_limit_alone_brings_goodput_to_the_summary(run: Any) -> None:
     ) == 1
 
 
-def test_fairness_draws_the_summarys_index(run: Any) -> None:
+def test_fairness_draws_the_summarys_index(run: Any, section: Section) -> None:
     """Bars are Jain's index by what is compared; two senders can be as unequal as one half."""
-    section = section_of(run)
-    assert section is not None
     figure = section.figures[-1]
     summary = run.variants["static"].summary["fairness"]
     drawn = [row["value"] for row in rows_of(figure.spec) if row["variant"] == "static"]
@@ -141,14 +157,14 @@ def test_fairness_draws_the_summarys_index(run: Any) -> None:
 def test_hundreds_of_tenants_stay_a_page() -> None:
     """The charts have those who send most, the table a hundred, a note says so, and the whole section stays small."""
     each = tuple(Tenant(f"t{i}", ttft_s=1.0) for i in range(300))
-    section = section_of(shared_run(each, senders=10))
-    assert section is not None and section.table is not None
-    drawn = {row["of"] for row in rows_of(section.figures[0].spec)}
-    assert len(drawn) == MAX_DRAWN and len(section.table.rows) == 2 * MAX_LISTED and section.folded
-    assert section.notes == (
+    figures, table = parts_of(shared_run(each, senders=10))
+    drawn = {row["of"] for row in rows_of(figures[0].spec)}
+    assert len(drawn) == MAX_DRAWN and len(table.rows) == 2 * MAX_LISTED
+    assert tenant_notes(Tenants(each, np.zeros(0, int)), 2) == (
         f"Drawn for {MAX_DRAWN} of 300 tenants, those that send most; the table has 100, summary.json all.",
     )
-    assert len(json.dumps([figure.spec for figure in section.figures])) < 100_000
+    assert tenant_notes(Tenants(each[:8], np.zeros(0, int)), 2) == ()
+    assert len(json.dumps([figure.spec for figure in figures])) < 100_000
 
 
 @pytest.mark.parametrize(("variants", "tenants"), [(1, 8), (8, 8), (16, 4), (200, 1)])
