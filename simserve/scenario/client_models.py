@@ -103,10 +103,13 @@ class ClientKeys(Strict):
         None,
         ge=1,
         le=MAX_REQUESTS,
-        description="closed loop: so many clients, each of whom sends its next request when its last one has ended",
+        description="closed loop: so many clients, each of whom sends its next request when its last one has ended; of "
+        "sessions each plays one after the other, with the waits between their turns",
     )
     think_time_s: ThinkTimeConfig | None = Field(
-        None, description="closed loop: how long a client waits before its next request; null: not at all"
+        None,
+        description="closed loop: how long a client waits before its next request, or session, and before turns whose "
+        "wait a trace does not tell; null: not at all",
     )
     clients: ClientsConfig = Field(default_factory=ClientsConfig, description="time-outs, cancellations, retries")
 

@@ -89,7 +89,7 @@ class GeneratedWorkload(ClientKeys):
 
     num_requests: int = Field(ge=1, le=MAX_REQUESTS, description="how many requests arrive")
     arrivals: ArrivalsConfig | None = Field(
-        None, description="open loop: when the requests arrive (give this or concurrency)"
+        None, description="open loop: when the requests, or sessions, arrive (give this or concurrency)"
     )
     prompt_tokens: LengthsConfig = Field(description="distribution of num_prompt_tokens")
     output_tokens: LengthsConfig = Field(description="distribution of num_output_tokens")
@@ -183,8 +183,9 @@ class TraceWorkload(ClientKeys):
         "hashes of 512-token blocks; bailian: the same keys, but seconds and 16 tokens. llmservingsim: ns, token ids. "
         "burstgpt, vidur (times may lack), splitwise: seconds, lengths. tracelab (ms), tracelab_log: rounds of agents. "
         "simserve (our own): arrival_s, num_prompt_tokens, num_output_tokens, and where known max_output_tokens, "
-        "priority, tenant, session_id, wait_s (after the answer before it there), prefix_hashes (a list per prompt of "
-        "64-bit ids, one per prefix_block_tokens tokens, by default 16)",
+        "priority, tenant, session_id, wait_s (after the answer before it there), kept_tokens (of the prompt and answer "
+        "before it there, with which its prompt begins), prefix_hashes (a list per prompt of 64-bit ids, one per "
+        "prefix_block_tokens tokens, by default 16)",
     )
     limit: int | None = Field(None, ge=1, description="keep only the first so many requests by arrival; null: all")
     rate_scale: float = Field(
