@@ -282,7 +282,9 @@ def test_a_client_that_leaves_the_end_of_the_queue_was_never_there(case, policy,
     """Whoever waits behind all others and leaves unserved changes nothing for them."""
     n, table = len(case.table), case.table
     columns = {
-        f.name: getattr(table, f.name) for f in dataclasses.fields(table) if f.name not in ("content", "tenants")
+        f.name: getattr(table, f.name)
+        for f in dataclasses.fields(table)
+        if f.name not in ("content", "tenants", "session")
     }
     last = {"arrival_ns": columns["arrival_ns"][-1], "priority": 9}
     longer = RequestTable(**{name: np.append(column, last.get(name, column[-1])) for name, column in columns.items()})

@@ -134,7 +134,9 @@ def test_an_engine_that_was_idle_remembers_nothing(policy, allocator):
         once = run(case)
         later = int(once.requests.end_ns.max()) + 10**9
         columns = {
-            f.name: getattr(table, f.name) for f in dataclasses.fields(table) if f.name not in ("content", "tenants")
+            f.name: getattr(table, f.name)
+            for f in dataclasses.fields(table)
+            if f.name not in ("content", "tenants", "session")
         }
         shifted = {**columns, "arrival_ns": columns["arrival_ns"] + later}
         both = RequestTable(**{name: np.concatenate([columns[name], shifted[name]]) for name in columns})
