@@ -183,9 +183,9 @@ class TraceWorkload(ClientKeys):
         "hashes of 512-token blocks; bailian: the same keys, but seconds and 16 tokens. llmservingsim: ns, token ids. "
         "burstgpt, vidur (times may lack), splitwise: seconds, lengths. tracelab (ms), tracelab_log: rounds of agents. "
         "simserve (our own): arrival_s, num_prompt_tokens, num_output_tokens, and where known max_output_tokens, "
-        "priority, tenant, session_id, wait_s (after the answer before it there), kept_tokens (of the prompt and answer "
-        "before it there, with which its prompt begins), prefix_hashes (a list per prompt of 64-bit ids, one per "
-        "prefix_block_tokens tokens, by default 16)",
+        "priority, tenant, session_id, wait_s (after the answer before it there), kept_tokens (of the prompt and "
+        "answer before it there, with which its prompt begins), prefix_hashes (a list per prompt of 64-bit ids, one "
+        "per prefix_block_tokens tokens, by default 16)",
     )
     limit: int | None = Field(None, ge=1, description="keep only the first so many requests by arrival; null: all")
     rate_scale: float = Field(
