@@ -29,17 +29,18 @@ numba = pytest.importorskip("numba", reason="numba is not installed: pip install
 MODEL = load_model_spec("25m")
 DEVICES = [RooflineStepTime(MODEL, load_hardware(name)) for name in ("h100-sxm", "laptop-cpu")]
 PLAIN = {"allocator": "paged", "preemption": "recompute", "prefix_caching": False, "queue_order": "fcfs"}
+ROWS = ("spans", "occupancy", "look_ups")
 
 
 def differences(a: Records, b: Records) -> list[str]:
     """Names of whatever two runs recorded differently."""
-    found = [name for name in vars(a) if name not in ("requests", "spans", "occupancy", "itl_counts")]
+    found = [name for name in vars(a) if name not in ("requests", *ROWS, "itl_counts")]
     found = [name for name in found if getattr(a, name) != getattr(b, name)]
     for name, column in vars(a.requests).items():
         other = getattr(b.requests, name)
         same = np.array_equal(column, other) if isinstance(column, np.ndarray) else column == other
         found += [] if name == "table" or same else [f"requests.{name}"]
-    for rows in ("spans", "occupancy"):
+    for rows in ROWS:
         ours, theirs = getattr(a, rows).columns(), getattr(b, rows).columns()
         found += [f"{rows}.{name}" for name in ours if not np.array_equal(ours[name], theirs[name])]
     return found + (["itl_counts"] if not np.array_equal(a.itl_counts, b.itl_counts) else [])

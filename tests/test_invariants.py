@@ -58,7 +58,7 @@ def everything(records: Records) -> dict[str, bytes]:
     columns = {f.name: getattr(requests, f.name) for f in dataclasses.fields(requests) if f.name not in ("table",)}
     found = {name: np.asarray(column).tobytes() for name, column in columns.items() if name != "reject_reason"}
     found["reject_reason"] = repr(sorted(requests.reject_reason.items())).encode()
-    for part in ("spans", "occupancy"):
+    for part in ("spans", "occupancy", "look_ups"):
         found |= {f"{part}.{name}": column.tobytes() for name, column in getattr(records, part).columns().items()}
     found["itl_counts"] = records.itl_counts.tobytes()
     scalars = [f.name for f in dataclasses.fields(records) if isinstance(getattr(records, f.name), int | float)]

@@ -82,7 +82,8 @@ def test_without_anything_in_common_and_room_nothing_changes(case):
     """A prefix cache that finds nothing and never has to preempt leaves every record as it would be without it."""
     case = replace(case, table=replace(case.table, content=None))
     on, off = (everything(run(case, num_blocks=1000, prefix_caching=caching)) for caching in (True, False))
-    assert {name for name in on if on[name] != off[name]} <= {"spans.kv_cached_free_begin", "spans.kv_cached_free_end"}
+    differ = {name for name in on if on[name] != off[name] and not name.startswith("look_ups.")}
+    assert differ <= {"spans.kv_cached_free_begin", "spans.kv_cached_free_end"}
 
 
 def test_a_long_shared_run_is_shared_whatever_the_blocks():
