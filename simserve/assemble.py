@@ -154,7 +154,7 @@ def _build_step_time(scenario: Scenario, model: SimulatedModel, calibration_draw
                 f"step_time.unequal_contexts: must be left out or false where {config.operators} has no skew.csv "
                 "(got true)"
             )
-        unequal = config.unequal_contexts is not False
+        unequal = tables.uses_skew if config.unequal_contexts is None else config.unequal_contexts
         return OperatorStepTime(
             tables, spec, config.tensor_parallel, config.host_overhead_s, unequal, config.max_captured_tokens
         )

@@ -14,7 +14,7 @@ from simserve import assemble
 from simserve.errors import InputError
 from simserve.request import Batch, Chunk
 from simserve.scenario import parse_scenario
-from simserve.step_time.operators import OperatorStepTime
+from simserve.step_time.operators import OperatorStepTime, load_operators
 from simserve.step_time.stretch import Stretch
 from tests.builders import run_engine
 from tests.operator_builders import DEVICE, SPEC, step_time, write_llmservingsim, write_skew
@@ -158,7 +158,8 @@ def test_fast_forward_changes_nothing(skewed: OperatorStepTime, at_mean: Operato
 
 def test_a_scenario_switches_it(folder: Path, tmp_path: Path) -> None:
     """By default and with true the share counts where there is a table, with false it does not; true without a table is
-    refused in one sentence."""
+    refused in one sentence. Tables whose own description turns theirs off (``skew_fit.enabled``, as LLMServingSim does
+    for its RTX 4090) leave it aside unless the scenario says true, and the note says who decided."""
     batch = Batch((), 2, 2 * 20, max_decode_context=110)
 
     def of(where: Path, **more: object) -> float:
@@ -173,3 +174,19 @@ def test_a_scenario_switches_it(folder: Path, tmp_path: Path) -> None:
         of(bare, unequal_contexts=True)
     with pytest.raises(InputError, match=r"step_time.unequal_contexts: "):
         of(bare, unequal_contexts="perhaps")
+    told = {"skew_fit": {"enabled": False}}
+    off = write_skew(write_llmservingsim(tmp_path / "off", meta=told), {(2, 0, 0): 0.5})
+    on = write_skew(write_llmservingsim(tmp_path / "on", meta={"skew_fit": {"enabled": True}}), {(2, 0, 0): 0.5})
+    assert of(off) == of(off, unequal_contexts=False) < of(off, unequal_contexts=True) == of(on)
+
+
+@pytest.mark.parametrize("fit", [None, {}, [], {"enabled": None}, {"enabled": "false"}])
+def test_only_a_plain_false_turns_a_table_off(tmp_path: Path, fit: object) -> None:
+    """A description that does not say so leaves the table in use."""
+    folder = write_skew(write_llmservingsim(tmp_path / "tables", meta={"skew_fit": fit}), {(2, 0, 0): 0.5})
+    assert load_operators(folder, SPEC, 1).uses_skew
+    assert "a measured share" in step_time(folder).source.note
+    off = write_skew(write_llmservingsim(tmp_path / "off", meta={"skew_fit": {"enabled": False}}), {(2, 0, 0): 0.5})
+    tables = load_operators(off, SPEC, 1)
+    note = OperatorStepTime(tables, SPEC, unequal_contexts=tables.uses_skew).source.note
+    assert "left out as the tables' meta.yaml says" in note

@@ -2,7 +2,7 @@
 
 A folder ``tp<N>`` holds ``dense.csv`` (operators over tokens), ``attention.csv`` (prefill chunk × its cached tokens ×
 decodes × their context, one kernel for both), ``per_sequence.csv`` and perhaps ``skew.csv`` (decodes of unequal
-context); ``meta.yaml`` lies beside it.
+context); ``meta.yaml`` lies beside it, and may say that the skew table is not to be used.
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ def read_llmservingsim(folder: Path, spec: ModelSpec) -> OperatorTables:
         attention=_attention(attention_path),
         origin=(origin := _origin(meta, digest_of(read))),
         skew=read_skew(skew_path, unsplit_from(origin.device, _kv_heads(folder, spec))) if skew_path else None,
+        uses_skew=_uses_skew(meta),
     )
 
 
@@ -69,6 +70,12 @@ def _required(folder: Path, name: str) -> Path:
     if path is None:
         raise ProfileError(f"{folder}: must hold {', '.join(FILES)} (got no {name})")
     return path
+
+
+def _uses_skew(meta: dict[str, Any]) -> bool:
+    """LLMServingSim leaves a skew table aside whose ``meta.yaml`` says ``skew_fit: {enabled: false}``."""
+    fit = meta.get("skew_fit")
+    return not (isinstance(fit, dict) and fit.get("enabled") is False)
 
 
 def _kv_heads(folder: Path, spec: ModelSpec) -> int:

@@ -151,7 +151,10 @@ class OperatorStepTime:
     def _beyond_mean(self) -> str:
         if self._skew is not None:
             return " and a measured share of what the longest costs beyond it"
-        return ", what the longest costs beyond it left out as the scenario declares" if self._tables.skew else ""
+        if self._tables.skew is None:
+            return ""
+        who = "scenario declares" if self._tables.uses_skew else "tables' meta.yaml says"
+        return f", what the longest costs beyond it left out as the {who}"
 
     def _points(self) -> Iterator[MeasuredPoint]:
         """Steps at measured attention shapes, for the chart; of a fine grid some rows and contexts."""

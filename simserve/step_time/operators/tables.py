@@ -30,7 +30,8 @@ class Origin:
 class OperatorTables:
     """Seconds on each device of a tensor-parallel group: ``layer`` of one layer's operators without attention over the
     tokens of a step, ``step`` of those that run once a step, ``rows`` of those over its sequences; ``skew`` says what
-    decodes of unequal context cost, where that was measured."""
+    decodes of unequal context cost, where that was measured. ``uses_skew`` is False where the description that lies
+    beside the tables turns it off."""
 
     layer: Line
     step: Line
@@ -38,6 +39,7 @@ class OperatorTables:
     attention: AttentionTables
     origin: Origin
     skew: SkewTable | None = None
+    uses_skew: bool = True
 
 
 def require_dimensions(where: Path, spec: ModelSpec, found: Mapping[str, int], degrees: tuple[int, ...] = (1,)) -> None:
