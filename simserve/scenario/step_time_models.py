@@ -39,8 +39,8 @@ class OperatorsStepTimeConfig(Strict):
     )
     unequal_contexts: bool | None = Field(
         None,
-        description="whether decodes of a step wait for the longest of them as skew.csv says; by default where it is, and the "
-        "meta.yaml beside it does not turn it off (skew_fit.enabled)",
+        description="whether decodes of a step wait for the longest of them as skew.csv says; by default where it is, "
+        "and the meta.yaml beside it does not turn it off (skew_fit.enabled)",
     )
     max_captured_tokens: int | None = Field(
         None,
