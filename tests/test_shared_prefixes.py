@@ -156,7 +156,7 @@ def test_of_a_trace_they_are_the_first_tokens_of_the_prompts(tmp_path: Path) -> 
     assert begun(made.table)[1].tolist() == [0, 1000, 1000, 0]
     assert "t: 2 prompts are shorter than the shared prefix drawn for them, and have none" in made.notes
     # The second finds all 1,000 tokens of the first's: 1,000 of 7,006.
-    said = "50.0 % of the requests begin with a common text, which their lengths hold already; 14.3 % of the prompt "
+    said = "50.0 % of the requests begin with a common text, within the lengths that they have; 14.3 % of the prompt "
     assert f"t: shared_prefixes: {said}tokens would be hits of an infinite prefix cache" in made.notes
 
 

@@ -12,8 +12,8 @@ from simserve.workload.content import parts, ranges_of, repeated_tokens
 from simserve.workload.sessions import NO_SESSION
 
 NO_PREFIX = -1
-ON_TOP = "which come on top of prompt_tokens"
-WITHIN = "which their lengths hold already"
+ON_TOP = "on top of prompt_tokens"
+WITHIN = "within the lengths that they have"
 
 
 def drawn_prefixes(prefixes: Sequence[SharedPrefix], num_requests: int, rng: np.random.Generator) -> Ranges:
