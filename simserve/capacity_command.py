@@ -26,7 +26,7 @@ def capacity(  # noqa: PLR0913, PLR0917 - one argument per option
         typer.Option(
             metavar="METRIC=VALUE",
             help="Limit to hold: ttft, tpot, itl, e2e or queue_time with _mean, _p50, _p90, _p95 or _p99 "
-            "(ttft_p99=1s, tpot_mean=50ms), or attainment=99%; repeatable.",
+            "(ttft_p99=1s, tpot_mean=50ms), or attainment=99%, or with tenants tenant_attainment=99%; repeatable.",
             show_default="the scenario's slo, at p99",
         ),
     ] = None,

@@ -96,6 +96,16 @@ def _one(
     }
 
 
+def lowest_attainment(requests: RequestRecords, rows: Mask, good: Mask) -> float | None:
+    """The share of requests within their limits of the tenant who has the lowest, among those who sent anything in
+    ``rows``; null where requests are nobody's in particular."""
+    tenants = requests.table.tenants
+    if tenants is None or not rows.any():
+        return None
+    sent, within = (np.bincount(tenants.of[which], minlength=len(tenants.each)) for which in (rows, rows & good))
+    return float((within[sent > 0] / sent[sent > 0]).min())
+
+
 def fairness(
     requests: RequestRecords, rows: Mask, columns: Mapping[str, FloatColumn], good: Mask
 ) -> dict[str, float | None]:

@@ -23,6 +23,8 @@ NOTHING, OWN = SloConfig(), SloConfig(ttft_s=1.0, tpot_s=0.05)
         ("e2e_mean=1min", "e2e_s.mean", 60.0),
         ("attainment=99%", "slo_attainment", 0.99),
         ("attainment=0.9", "slo_attainment", 0.9),
+        ("slo_attainment=0.9", "slo_attainment", 0.9),
+        ("tenant_attainment=95%", "lowest_slo_attainment", 0.95),
     ],
 )
 def test_slos_are_read_with_their_units(text, metric, limit):
@@ -61,6 +63,8 @@ def test_what_an_slo_prints_reads_as_itself(latency, statistic, number, unit):
         ("attainment=100%", "99.9% is nearly all"),
         ("attainment=99", "below 100%"),
         ("attainment=1s", "must be a share"),
+        ("tenant_attainment=1s", "must be a share"),
+        ("tenant_attainmnt=99%", "did you mean 'tenant_attainment'?"),
     ],
 )
 def test_a_wrong_slo_is_one_sentence(text, says):
@@ -107,6 +111,31 @@ def test_slos_that_do_not_fit_together(texts, own, says):
         parse_slos(texts, own)
 
 
+def test_tenants_limits_are_held_for_each_of_them_and_said():
+    """Without --slo, where a tenant has limits of its own, each must have them kept for 99 % of its requests; where
+    none has, the scenario's own count as ever."""
+    slos, note = parse_slos([], OWN, [NOTHING, SloConfig(e2e_s=3.0)])
+    assert [(slo.metric, slo.limit) for slo in slos] == [("lowest_slo_attainment", pytest.approx(0.99))]
+    assert note == "no --slo: each tenant's limits for 99 % of its requests (tenant_attainment=99%)"
+    assert parse_slos([], OWN, [NOTHING, NOTHING]) == parse_slos([], OWN)
+
+
+@pytest.mark.parametrize(
+    ("text", "own", "tenants", "says"),
+    [
+        ("tenant_attainment=99%", OWN, [], "needs workload.tenants; for all requests give attainment"),
+        ("tenant_attainment=99%", NOTHING, [NOTHING], "needs the scenario's slo: to attain"),
+        ("attainment=99%", NOTHING, [NOTHING], "needs the scenario's slo: to attain"),
+    ],
+)
+def test_attainment_needs_somebody_who_was_promised_something(text, own, tenants, says):
+    """No limits anywhere, or no tenants: a sentence each. With a tenant's limits alone both are fine."""
+    with pytest.raises(SloError, match=says):
+        parse_slos([text], own, tenants)
+    slos, note = parse_slos(["attainment=99%", "tenant_attainment=95%"], NOTHING, [OWN])
+    assert ([slo.text for slo in slos], note) == (["attainment=99%", "tenant_attainment=95%"], None)
+
+
 def quantiles(p99, lost=0.0):
     return {"p99": p99, "answered_mean": 0.2, "lost_share": lost}
 
@@ -129,6 +158,15 @@ def test_the_used_share_is_figure_over_limit():
     assert parse_slo("ttft_p99=2s").ratio(run()) == 0.25
     assert parse_slo("ttft_mean=2s").ratio(run()) == pytest.approx(0.1)
     assert parse_slo("attainment=99%").ratio(run()) == pytest.approx(3.0)
+
+
+def test_the_worst_served_tenant_counts():
+    """Of all 97 % were within limits, of one tenant 90 %: that is what 95 % for each are held against. A run without
+    tenants attains nothing for them."""
+    slo = parse_slo("tenant_attainment=95%")
+    assert slo.ratio(run(lowest_slo_attainment=0.9)) == pytest.approx(2.0)
+    assert slo.ratio(run()) == WORST
+    assert slo.lost_share(run()) == 0.0
 
 
 def test_unanswered_requests_are_infinitely_late():

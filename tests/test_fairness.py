@@ -147,7 +147,18 @@ def test_studies_measure_fairness_after_the_warm_up() -> None:
     whole = measure(records, None, WarmupRule(0.0, False))
     assert whole["fairness"] == pytest.approx(summarize(records)["fairness"])
     assert whole["fairness"]["speed"] < 0.9
+    assert whole["lowest_slo_attainment"] == 1.0
     assert measure(records, None, WarmupRule(0.5, True))["fairness"]["speed"] == pytest.approx(1.0)
+
+
+def test_the_lowest_attainment_is_that_of_the_worst_served_tenant() -> None:
+    """a keeps 5 s for both of its requests, b for one of three (one is turned away), c sends none."""
+    served = [Served(0, 0, 1, 2, 9), Served(0, 0, 1, 2, 9), Served(0, 0, 1, 4, 9), Served(0, 0, 1, 9, 9)]
+    each = (Tenant("a", e2e_s=5.0), Tenant("b", e2e_s=5.0), Tenant("c", e2e_s=5.0))
+    records = owned(records_of(*served, num_rejected=1), each, [0, 0, 1, 1, 1])
+    found = measure(records, None, WarmupRule(0.0, False))
+    assert found["lowest_slo_attainment"] == pytest.approx(1 / 3)
+    assert found["slo_attainment"] == pytest.approx(3 / 5)
 
 
 def test_a_thousand_tenants_are_described_like_two() -> None:

@@ -20,6 +20,7 @@ from simserve.capacity.table import print_capacities
 from simserve.errors import InputError
 from simserve.knee.results import Bench, Place, open_bench, print_json
 from simserve.knee.study import Study, open_study
+from simserve.scenario import SloConfig, TenantsWorkload, TraceWorkload, WorkloadConfig
 from simserve.scenario.messages import printable
 from simserve.tasks.axes import Axis, build_axes
 from simserve.tasks.settings import grid
@@ -60,7 +61,7 @@ def find_and_write(options: CapacityOptions) -> Path:
     """
     study = open_study(options.scenario, options.overrides, options.seed, options.replications)
     study = replace(study, calibration_noise=options.calibration_noise)
-    slos, note = parse_slos(options.slos, study.scenario.slo)
+    slos, note = parse_slos(options.slos, study.scenario.slo, _tenants(study.scenario.workload))
     most = max(options.replications, options.max_replications)
     effort = Effort(options.replications, most, options.tolerance, study.scenario.seed)
     asked = Asked(slos, Question(options.target_rate, options.price), effort)
@@ -80,6 +81,13 @@ def find_and_write(options: CapacityOptions) -> Path:
         print_capacities(document, console)
         console.print(Text(f"page: {page}"), soft_wrap=True)
     return page
+
+
+def _tenants(workload: WorkloadConfig) -> list[SloConfig]:
+    """What the tenants of a workload, if there are any, were promised."""
+    if isinstance(workload, TenantsWorkload):
+        return [tenant.slo for tenant in workload.tenants.values()]
+    return list(workload.tenant_slos.values()) if isinstance(workload, TraceWorkload) else []
 
 
 def _document(study: Study, bench: Bench, asked: Asked, axes: list[Axis], options: CapacityOptions) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""SLOs as people type them: ``ttft_p99=1s``, ``tpot_mean=50ms``, ``attainment=99%``."""
+"""SLOs as people type them: ``ttft_p99=1s``, ``tpot_mean=50ms``, ``attainment=99%``, ``tenant_attainment=99%``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from simserve.scenario.messages import did_you_mean, printable, shown
 
 LATENCIES = ("ttft", "tpot", "itl", "e2e", "queue_time")
 STATISTICS = ("mean", "p50", "p90", "p95", "p99")
-ATTAINMENT = "attainment"
+ATTAINMENT, TENANT_ATTAINMENT = "attainment", "tenant_attainment"
+SHARES = {ATTAINMENT: "slo_attainment", TENANT_ATTAINMENT: "lowest_slo_attainment"}  # their measures
+TENANTS_DEFAULT = f"{TENANT_ATTAINMENT}=99%"
 EXAMPLE = "such as ttft_p99=1s, tpot_mean=50ms or attainment=99%"
 WORST = 1e3  # what a figure that is infinite counts as, in units of its limit, so that means of it exist
 LEAST = 1e-6
@@ -61,8 +63,8 @@ class Slo:
     def _used(self, measures: Mapping[str, Any]) -> float | None:
         if (measures.get("backlog") or {}).get("stopped_early"):
             return None
-        if self.metric == "slo_attainment":
-            attained = measures.get("slo_attainment")
+        if self.metric in SHARES.values():
+            attained = measures.get(self.metric)
             return None if attained is None else (1 - attained) / (1 - self.limit)
         name, _, statistic = self.metric.partition(".")
         own = measures["slo_quantiles"].get(name)
@@ -86,32 +88,53 @@ def parse_slo(text: str) -> Slo:
     where = printable(f"--slo {text}")
     if not equals or not name or not value:
         raise SloError(f"{where}: must have the form METRIC=VALUE, {EXAMPLE}")
-    if name in (ATTAINMENT, "slo_attainment"):
-        return Slo("slo_attainment", _share(value, where), f"{ATTAINMENT}={value}")
+    if (share := name.removeprefix("slo_")) in SHARES:
+        return Slo(SHARES[share], _share(value, where), f"{share}={value}")
     latency, _, statistic = name.replace("_s.", "_").rpartition("_")
     if latency not in LATENCIES or statistic not in STATISTICS:
         known = [f"{each}_{stat}" for each in LATENCIES for stat in STATISTICS]
-        raise SloError(f"{where}: unknown metric {shown(name)}; {did_you_mean(name, [*known, ATTAINMENT])}")
+        raise SloError(f"{where}: unknown metric {shown(name)}; {did_you_mean(name, [*known, *SHARES])}")
     return Slo(f"{latency}_s.{statistic}", _seconds(value, where), f"{latency}_{statistic}={value}")
 
 
-def parse_slos(texts: Sequence[str], targets: SloTargets) -> tuple[tuple[Slo, ...], str | None]:
-    """The SLOs to hold, and a note when they are the scenario's own, which count at p99. Raises SloError when neither
-    the command nor the scenario names any, when one metric stands twice, or when attainment has nothing to attain."""
-    own = {name: limit for name in ("ttft_s", "tpot_s", "e2e_s") if (limit := getattr(targets, name)) is not None}
+def parse_slos(
+    texts: Sequence[str], targets: SloTargets, tenants: Sequence[SloTargets] = ()
+) -> tuple[tuple[Slo, ...], str | None]:
+    """The SLOs to hold, and a note when they are the scenario's own, which count at p99, or those of its ``tenants``,
+    each of which 99 % of its own requests must keep.
+
+    Raises SloError when neither the command nor the scenario names any, when one metric stands twice, or when an
+    attainment has nothing to attain.
+    """
+    own = _limits(targets)
     if not texts:
-        if not own:
-            raise SloError(f"--slo: must be given where the scenario has no slo: of its own, {EXAMPLE}")
-        slos = [Slo(f"{name}.p99", limit, f"{name.removesuffix('_s')}_p99={limit:g}s") for name, limit in own.items()]
-        return tuple(slos), f"no --slo: the scenario's own, held at p99 ({', '.join(slo.text for slo in slos)})"
+        return _of_the_scenario(own, any(map(_limits, tenants)))
     slos = [parse_slo(text) for text in texts]
     metrics = [slo.metric for slo in slos]
     for slo in slos:
         if metrics.count(slo.metric) > 1:
             raise SloError(printable(f"--slo {slo.text}: must name each metric once; give only the strictest"))
-        if slo.metric == "slo_attainment" and not own:
+        if slo.metric in SHARES.values() and not own and not any(map(_limits, tenants)):
             raise SloError(printable(f"--slo {slo.text}: needs the scenario's slo: to attain; give slo: {{ttft_s: …}}"))
+        if slo.metric == SHARES[TENANT_ATTAINMENT] and not tenants:
+            raise SloError(printable(f"--slo {slo.text}: needs workload.tenants; for all requests give {ATTAINMENT}=…"))
     return tuple(slos), None
+
+
+def _limits(targets: SloTargets) -> dict[str, float]:
+    names = ("ttft_s", "tpot_s", "e2e_s")
+    return {name: limit for name in names if (limit := getattr(targets, name)) is not None}
+
+
+def _of_the_scenario(own: Mapping[str, float], tenants_have_limits: bool) -> tuple[tuple[Slo, ...], str]:
+    if tenants_have_limits:
+        return (
+            parse_slo(TENANTS_DEFAULT),
+        ), f"no --slo: each tenant's limits for 99 % of its requests ({TENANTS_DEFAULT})"
+    if not own:
+        raise SloError(f"--slo: must be given where the scenario has no slo: of its own, {EXAMPLE}")
+    slos = [Slo(f"{name}.p99", limit, f"{name.removesuffix('_s')}_p99={limit:g}s") for name, limit in own.items()]
+    return tuple(slos), f"no --slo: the scenario's own, held at p99 ({', '.join(slo.text for slo in slos)})"
 
 
 def _seconds(value: str, where: str) -> float:

@@ -16,7 +16,7 @@ from simserve.report.words import dig, number
 
 OVER = Measure("over", "share of the limit used")
 NUM_TARGETS = 240
-ATTAINMENT = "slo_attainment"
+ATTAINMENTS = ("slo_attainment", "lowest_slo_attainment")
 LEAST, MOST = 1e-3, 1e3  # what is drawn of a share of a limit
 
 
@@ -35,7 +35,7 @@ class Slo:
         uses (1 - attained) / (1 - wanted)."""
         if value is None or self.limit <= 0:
             return None
-        used = (1 - value) / (1 - self.limit) if self.metric == ATTAINMENT else value / self.limit
+        used = (1 - value) / (1 - self.limit) if self.metric in ATTAINMENTS else value / self.limit
         return float(f"{min(MOST, max(LEAST, used)):.5g}")
 
 
@@ -143,7 +143,7 @@ def _steps(row: CapacityRow, grid: Sequence[float], price: float) -> list[dict[s
 
 def _used(slo: Slo, interval: Mapping[str, Any]) -> dict[str, float | None]:
     """The share of the limit with its bounds, which change places where more is better."""
-    low, high = ("high", "low") if slo.metric == ATTAINMENT else ("low", "high")
+    low, high = ("high", "low") if slo.metric in ATTAINMENTS else ("low", "high")
     return {key: slo.used(dig(interval, end)) for key, end in (("y", "value"), ("yl", low), ("yh", high))}
 
 

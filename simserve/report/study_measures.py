@@ -36,6 +36,7 @@ _NAMED = (
     Measure("offered_rps", "requests/s offered"),
     Measure("goodput_rps", "goodput, requests/s"),
     Measure("slo_attainment", "requests that met the SLO", "portion"),
+    Measure("lowest_slo_attainment", "requests that met the SLO, of the tenant with the fewest", "portion"),
     Measure("fairness.speed", "Jain's index of speed (tokens per second of E2E)"),
     Measure("fairness.slo_attainment", "Jain's index of requests that met the SLO"),
     Measure("mean_batch_size", "batch size, mean"),

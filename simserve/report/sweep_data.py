@@ -25,6 +25,7 @@ PLAIN = (
     "requests_per_s",
     "goodput_rps",
     "slo_attainment",
+    "lowest_slo_attainment",
     "fairness.speed",
     "fairness.slo_attainment",
     "mean_batch_size",

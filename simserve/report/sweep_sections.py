@@ -23,6 +23,7 @@ TRADED = ("e2e_s.mean", "ttft_s.p99", "tpot_s.p99", "ttft_s.mean", "tpot_s.mean"
 ALWAYS = ("output_tokens_per_s", "goodput_rps", "mean_batch_size", "mean_waiting", "kv_used")
 OFTEN = (
     "slo_attainment",
+    "lowest_slo_attainment",
     "fairness.speed",
     "fairness.slo_attainment",
     "prefix_hit_rate",

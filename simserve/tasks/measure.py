@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simserve.distributions import FloatColumn, describe, describe_bins
-from simserve.fairness import fairness, good_requests
+from simserve.fairness import fairness, good_requests, lowest_attainment
 from simserve.metrics import SloTargets, latencies
 from simserve.records import CANCELLED, FINISHED, NEVER, REJECTED, TIMED_OUT, Records, itl_bin_edges_s
 from simserve.request import IntColumn, LookUp
@@ -56,6 +56,7 @@ def measure(records: Records, slo: SloTargets | None, rule: WarmupRule, is_close
     finished = kept.rows & (requests.status == FINISHED)
     good = good_requests(columns, finished, slo, requests.table.tenants)
     shared = fairness(requests, kept.rows, columns, good)
+    lowest = lowest_attainment(requests, kept.rows, good)
     return {
         "num_requests": int(kept.rows.sum()),
         **{name: int((status == code).sum()) for name, code in _ENDS.items()},
@@ -66,7 +67,7 @@ def measure(records: Records, slo: SloTargets | None, rule: WarmupRule, is_close
         **_goodput(good, kept),
         **{name: _description(columns[name][finished]) for name in LATENCIES},
         "itl_s": _itl(records),
-        **({"fairness": shared} if shared else {}),
+        **({"lowest_slo_attainment": lowest, "fairness": shared} if shared else {}),
         "unanswered_share": _share(int((status != FINISHED).sum()), len(status)),
         "slo_quantiles": _slo_quantiles(columns, records, kept),
         **_occupancy(records, spans, kept),
