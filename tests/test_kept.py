@@ -109,10 +109,12 @@ def read(folder: Path, text: str) -> Trace:
 
 
 def test_kept_tokens_of_our_own_format(tmp_path: Path) -> None:
-    """An empty cell is none kept; a failed turn passes on what it kept."""
-    trace = read(tmp_path, "0,40,8,a,,\n,60,0,a,1,48\n,70,5,a,1,60\n2,9,1,,,\n")
+    """An empty cell is none kept; a failed turn passes on what it kept; of nobody nothing can be kept, and that is
+    told."""
+    trace = read(tmp_path, "0,40,8,a,,\n,60,0,a,1,48\n,70,5,a,1,60\n2,9,1,,,3\n")
+    assert "t.csv: 1 row with kept_tokens and nobody before: taken as new" in trace.notes
     assert trace.kept is not None
-    assert trace.kept.tolist() == [0, 48, 0]
+    assert trace.kept.tolist() == [0, 48, 3]
     assert isinstance(trace.content, Ranges)
     assert trace.content.first.tolist() == [0, 0, 75]
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from simserve.clients.plan import NOBODY
 from simserve.request import IntColumn
 from simserve.workload.columns import Column
 from simserve.workload.dialects import Dialect
@@ -55,7 +56,7 @@ def trace_rows(columns: dict[str, Column], dialect: Dialect, where: str, notes: 
             refuse_overtaken(told.waits, told, data["arrival_ns"], columns.get("wait_before", columns["session"]))
         data |= {"session": told.session, "waits": told.waits}
         if "kept" in columns and ids is None:
-            data |= _kept(columns["kept"], told, data)
+            data |= _kept(columns["kept"], told, data, notes)
         elif "kept" in columns:
             notes.append(f"{columns['kept'].name} not used: {columns['content'].name} says what prompts share")
     data |= prefix_columns(columns, prompts, ids is not None, notes)
@@ -74,11 +75,12 @@ def trace_rows(columns: dict[str, Column], dialect: Dialect, where: str, notes: 
     return TraceRows(pd.DataFrame(data), ids, has_times, notes, names)
 
 
-def _kept(column: Column, told: SessionColumns, data: dict[str, Any]) -> dict[str, IntColumn]:
+def _kept(column: Column, told: SessionColumns, data: dict[str, Any], notes: list[str]) -> dict[str, IntColumn]:
     """How many tokens of the prompt and answer before it in its session a prompt begins with, and who that is."""
     kept = column.whole_numbers(missing=0)
     column.refuse_unless(kept <= data["num_prompt_tokens"], "must be at most the tokens of its prompt")
     refuse_overtaken(kept > 0, told, data["arrival_ns"], column)
+    counted(notes, (kept > 0) & (told.before == NOBODY), f"with {column.name} and nobody before: taken as new")
     return {"kept": kept, "before": told.before}
 
 
