@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from simserve.cli import app
 from simserve.errors import TraceError
 from simserve.request import Content, Ranges
 from simserve.run_directory import request_frames
@@ -121,3 +123,11 @@ def test_a_runs_table_is_a_trace_of_the_same_content(tmp_path: Path, more: dict[
     assert trace.row is not None
     expected = np.array(alike(table.content))[np.ix_(trace.row, trace.row)]
     assert (np.array(alike(trace.content)) == expected).all()
+
+
+def test_trace_info_counts_what_is_known_in_tokens(tmp_path: Path) -> None:
+    """Three prompts begin with 40, 40 and 30 tokens of one text and one with 10 of another: 50 different tokens of 120;
+    the second and third find theirs, 70 of 200 prompt tokens."""
+    read(tmp_path, "0,50,1,a,40", "1,50,1,a,40", "2,50,1,a,30", "3,50,1,b,10")
+    result = CliRunner().invoke(app, ["trace", "info", str(tmp_path / "own.csv")])
+    assert "at most 35.0 % of the prompt tokens (50 distinct of 120 known tokens)" in result.output

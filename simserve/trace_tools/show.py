@@ -97,9 +97,11 @@ def _other_facts(found: Profile) -> list[tuple[str, str]]:
                 ("", f"{who} for the answer before {'it' if waiting == 1 else 'them'}: times as if it took none")
             )
     if prefix := found["prefix"]:
-        blocks = f"{prefix['num_distinct_blocks']:,} distinct of {prefix['num_blocks']:,} whole blocks"
+        size = prefix["block_tokens"]
+        units = "known tokens" if size == 1 else f"whole blocks of {size:,} tokens"
+        blocks = f"{prefix['num_distinct_blocks']:,} distinct of {prefix['num_blocks']:,} {units}"
         rate = f"{100 * prefix['hit_rate_bound']:.1f} % of the prompt tokens"
-        facts.append(("prefix hits", f"at most {rate} ({blocks} of {prefix['block_tokens']:,} tokens)"))
+        facts.append(("prefix hits", f"at most {rate} ({blocks})"))
     return facts
 
 
