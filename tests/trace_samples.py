@@ -52,7 +52,7 @@ SAMPLES = {
     ),
     "llmservingsim": _jsonl(*_LLMSERVINGSIM),
     "simserve": _csv(
-        "arrival_s,num_prompt_tokens,num_output_tokens,priority,session_id", "2.5,48,5,1,a", "9.5,33,1,0,a"
+        "arrival_s,num_prompt_tokens,num_output_tokens,priority,tenant,session_id", "2.5,48,5,1,x,a", "9.5,33,1,0,y,a"
     ),
     "tracelab": _csv(
         "session_id,arrival_time,round_idx,prefix_len,input_len,output_len,tool_wait_after_ms",
