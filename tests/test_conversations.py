@@ -46,7 +46,8 @@ def test_contexts_that_grow_are_taken_to_go_on(tmp_path: Path) -> None:
     assert len({first[0], short[0], other[0]}) == 3
     note = note_of(workload)
     assert note.startswith("t.csv: 2 of 3 later turns are as long as the prompt and answer before them")
-    assert f"{100 * (48 + 31) / 212:.1f} % of the prompt tokens would be hits" in note
+    (hits,) = [note for note in workload.notes if "would be hits" in note]
+    assert hits.startswith(f"t.csv: {100 * (48 + 31) / 212:.1f} % of the prompt tokens would be hits")
 
 
 def test_nothing_is_taken_for_granted_where_it_is_switched_off(tmp_path: Path) -> None:
@@ -79,6 +80,18 @@ def test_shared_prefixes_stand_before_conversations(tmp_path: Path) -> None:
     assert names[30][:2] == names[40][:2] == names[50][:2]
     own = [names[30][2:], names[40][2:], names[50][2:]]
     assert len({block for chain in own for block in chain}) == sum(map(len, own))
+
+
+def test_prefixes_that_a_trace_tells_stand_before_them_too(tmp_path: Path) -> None:
+    """prefix_id and prefix_tokens: the same, told by the trace."""
+    header, *rows = GROWS.splitlines()
+    told = [f"{header},prefix_id,prefix_tokens", *(f"{row},p,16" for row in rows)]
+    declared = built(tmp_path, GROWS, shared_prefixes=[SharedPrefix(tokens=16, share=1.0)]).table.content
+    content = built(tmp_path, "\n".join(told) + "\n").table.content
+    assert isinstance(content, Ranges) and isinstance(declared, Ranges)
+    for name in ("num_tokens", "lead_tokens", "first"):
+        assert getattr(content, name).tolist() == getattr(declared, name).tolist()
+    assert content.lead_first is not None and len(set(content.lead_first.tolist())) == 1
 
 
 def lines(*prompts: tuple[list[int], int]) -> str:

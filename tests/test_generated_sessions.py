@@ -184,10 +184,12 @@ def test_sessions_that_cannot_be(sessions: dict[str, Any], workload: dict[str, A
         built(chat(sessions, **workload))
 
 
-def test_a_run_of_sessions_replays_as_a_trace(tmp_path: Path) -> None:
-    """requests.parquet has session_id, wait_s and kept_tokens: read as a trace of ours it gives the same requests, and
-    every one is served as before, to the nanosecond and the hit."""
-    workload = chat({"think_time_s": {"exponential": {"mean": 2.0}}}, num_requests=80)
+@pytest.mark.parametrize("prefixes", [[], [{"tokens": 40, "share": 0.8, "count": 2}]])
+def test_a_run_of_sessions_replays_as_a_trace(tmp_path: Path, prefixes: list[dict[str, Any]]) -> None:
+    """requests.parquet has session_id, wait_s and kept_tokens, and prefixes: read as a trace of ours it gives the same
+    requests, and every one is served as before, to the nanosecond and the hit."""
+    thinks = {"think_time_s": {"exponential": {"mean": 2.0}}}
+    workload = chat(thinks, num_requests=80, shared_prefixes=prefixes)
     first = run(workload)
     frame, _ = request_frames(first)
     frame.to_parquet(tmp_path / "requests.parquet")

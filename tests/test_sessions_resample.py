@@ -13,6 +13,7 @@ from simserve.clients.plan import NOBODY
 from simserve.errors import ScenarioError
 from simserve.kv_cache.identities import names_of
 from simserve.scenario import TraceWorkload
+from simserve.scenario.prefix_models import SharedPrefix
 from simserve.scenario.workload_models import ResampleConfig
 from simserve.workload import Workload, build_workload
 from tests.test_conversations import lines
@@ -60,7 +61,7 @@ def test_whole_sessions_are_drawn(tmp_path: Path, seed: int) -> None:
         assert turns.wait_ns[rows[1:]].tolist() == [(k + 1) * 10**9] * (k % 3)
     starts_s = table.arrival_ns[[rows[0] for rows in drawn]] // 10**9
     assert np.diff(starts_s).tolist() == [k * k - (k - 1) ** 2 if k else 7 for k in names[1:]]
-    assert "t.csv: drawn anew in blocks of about 4 requests, sessions, with all of their turns" in workload.notes
+    assert "t.csv: drawn anew in blocks of whole sessions, about 4 requests" in workload.notes
 
 
 def test_blocks_are_of_consecutive_sessions(tmp_path: Path) -> None:
@@ -86,6 +87,18 @@ def test_a_session_drawn_again_is_another_conversation(tmp_path: Path) -> None:
     assert len({int(workload.table.num_prompt_tokens[rows[0]]) for rows in drawn}) < 8  # some were drawn again
 
 
+def test_a_shared_prefix_stays_shared(tmp_path: Path) -> None:
+    """Other conversations of the same shape begin with the same system prompt."""
+    workload = built(tmp_path, 3, shared_prefixes=[SharedPrefix(tokens=50, share=1.0)])
+    content = workload.table.content
+    assert content is not None
+    names = [names_of(i, content[i], 5).of_content.tolist() for i in range(len(workload.table))]
+    lasts = [names[rows[-1]] for rows in conversations(workload)]
+    assert all(last[:10] == lasts[0][:10] for last in lasts)
+    own = [name for last in lasts for name in last[10:]]
+    assert len(set(own)) == len(own)
+
+
 def test_ids_say_the_same_again(tmp_path: Path) -> None:
     """Where prompts have ids of their own, who is drawn again repeats them, as requests do, and a note says so."""
     ids = [list(range(32)), list(range(80))]
@@ -100,7 +113,7 @@ def test_ids_say_the_same_again(tmp_path: Path) -> None:
         alike = len({tuple(content[i].ids) for i in openings})
         assert alike == len(set(workload.table.num_prompt_tokens[openings].tolist()))
         seen.add(alike)
-        assert any("a session drawn again repeats its whole prompt" in note for note in workload.notes)
+        assert any("a request drawn again repeats its whole prompt" in note for note in workload.notes)
     assert seen == {1, 2}
 
 

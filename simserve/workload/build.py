@@ -129,14 +129,16 @@ def _traced(config: TraceWorkload, seed: int, base_dir: Path) -> tuple[RequestTa
     if config.shared_prefixes:
         table = _begun_alike(table, config, trace, seed, notes)
     table = replace(table, session=None if trace.session is None else trace.session[:n])
+    is_own = trace.kept is not None  # what turns hold is their session's, and a session drawn again is another
     if _goes_on(config, trace):
         table, note = continuing(table)
         notes += [f"{path.name}: {note}"] if note else []
+        is_own = bool(note) and isinstance(table.content, Ranges)
     wait_ns = None if trace.wait_ns is None else trace.wait_ns[:n]
     if config.resample is not None:
-        table, wait_ns, note = _drawn_anew(table, wait_ns, config, seed, trace.kept is None and content is not None)
-        notes.append(note)
-    if content is not None:
+        table, wait_ns, note = _drawn_anew(table, wait_ns, config, seed, is_own)
+        notes.append(note + ("; a request drawn again repeats its whole prompt" if content and not is_own else ""))
+    if content is not None or is_own:
         notes.append(f"{path.name}: {_repeated(table)}")
     table, turns, note = _sent(table, wait_ns, config, path.name)
     return table, turns, notes + ([note] if note else [])
@@ -167,7 +169,7 @@ def _sent(
 def _goes_on(config: TraceWorkload, trace: Trace) -> bool:
     """Whether later turns are taken to begin with what was said before: where the trace itself does not tell what they
     keep, and by default where they wait for it."""
-    if trace.session is None or trace.kept is not None or isinstance(trace.content, Ranges):
+    if trace.session is None or trace.kept is not None:
         return False
     return trace.wait_ns is not None if config.sessions_continue is None else config.sessions_continue
 
@@ -196,10 +198,10 @@ def _repeated(table: RequestTable) -> str:
 
 
 def _drawn_anew(
-    table: RequestTable, wait_ns: IntColumn | None, config: TraceWorkload, seed: int, repeats: bool
+    table: RequestTable, wait_ns: IntColumn | None, config: TraceWorkload, seed: int, are_others: bool
 ) -> tuple[RequestTable, IntColumn | None, str]:
-    """``workload.resample``: of whole sessions where turns follow answers, else of requests, which then have none.
-    ``repeats``: what is drawn again has the ids of the first."""
+    """``workload.resample``: of whole sessions where turns follow answers, else of requests, which then have none; and
+    a note. ``are_others``: a session drawn again is another conversation."""
     assert config.resample is not None
     where, block_requests, n = Path(config.trace).name, config.resample.block_requests, len(table)
     rng = stream(seed, "resample")
@@ -209,18 +211,15 @@ def _drawn_anew(
             f"has {n:,}); about its root is usual, here {math.isqrt(n):,}"
         )
     in_sessions = table.session is not None and (wait_ns is not None or config.concurrency is not None)
-    what, unit = ("sessions, with all of their turns", "session") if in_sessions else ("requests", "request")
-    again = f"; a {unit} drawn again repeats its whole prompt" if repeats else ""
     try:
         if in_sessions:
-            table, wait_ns = drawn_sessions_anew(table, wait_ns, block_requests, rng, are_others=not repeats)
+            table, wait_ns = drawn_sessions_anew(table, wait_ns, block_requests, rng, are_others)
         else:
             table, wait_ns = resampled(table, circular_blocks(n, block_requests, rng)), None
     except OverflowError:
         raise refusal(where, f"must span at most {MAX_SPAN_S:,} seconds after workload.resample") from None
-    size = f"about {block_requests:,} requests" if in_sessions else f"{block_requests:,} consecutive requests"
-    blocks = f"blocks of {size}, {what}" if in_sessions else f"blocks of {size}"
-    return table, wait_ns, f"{where}: drawn anew in {blocks}{again}"
+    size = f"whole sessions, about {block_requests:,}" if in_sessions else f"{block_requests:,} consecutive"
+    return table, wait_ns, f"{where}: drawn anew in blocks of {size} requests"
 
 
 def _rescaled(arrival_ns: IntColumn, rate_scale: float, where: str) -> IntColumn:

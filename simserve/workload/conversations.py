@@ -10,7 +10,7 @@ import numpy as np
 
 from simserve.clients.plan import NOBODY
 from simserve.request import Content, IntColumn, Ranges, RequestTable
-from simserve.workload.content import led_by, repeated_tokens, taken
+from simserve.workload.content import led_by, taken
 from simserve.workload.kept import continued, session_content
 from simserve.workload.sessions import before_in_session
 
@@ -29,13 +29,10 @@ def continuing(table: RequestTable) -> tuple[RequestTable, str]:
     num_continuing = int((kept > 0).sum())
     if not num_continuing:
         return table, ""
-    table = replace(table, content=content)
-    repeated, total = repeated_tokens(table)
     num_later = int((before != NOBODY).sum())
-    return table, (
+    return replace(table, content=content), (
         f"{num_continuing:,} of {num_later:,} later turns are as long as the prompt and answer before them, and are "
-        "taken to begin with these (workload.sessions_continue: false takes nothing for granted); "
-        f"{100 * repeated / total:.1f} % of the prompt tokens would be hits of an infinite prefix cache"
+        "taken to begin with these (workload.sessions_continue: false takes nothing for granted)"
     )
 
 

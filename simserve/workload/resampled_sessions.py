@@ -10,19 +10,21 @@ from dataclasses import replace
 
 import numpy as np
 
-from simserve.request import IntColumn, RequestTable
+from simserve.request import Content, IntColumn, Ranges, RequestTable
 from simserve.workload.content import set_apart, taken
 from simserve.workload.prefixes import first_of_session
 from simserve.workload.resample import circular_blocks, drawn_times
 from simserve.workload.sessions import NO_SESSION
+
+_COLUMNS = ("num_prompt_tokens", "num_output_tokens", "max_output_tokens", "priority")
 
 
 def drawn_sessions_anew(
     table: RequestTable, wait_ns: IntColumn | None, block_requests: int, rng: np.random.Generator, are_others: bool
 ) -> tuple[RequestTable, IntColumn | None]:
     """As many sessions as the table has, in blocks of about ``block_requests`` requests, and their waits. Requests
-    without a session are sessions of one. A session that is drawn again is another conversation of the same shape:
-    with ``are_others`` it has nothing in common with the first, else it says the same.
+    without a session are sessions of one. With ``are_others`` a session that is drawn again is another conversation of
+    the same shape, which has nothing in common with the first but a shared prefix; else it says the same.
 
     Raises OverflowError when they would span more than a trace may.
     """
@@ -47,11 +49,15 @@ def drawn_sessions_anew(
         session=np.where(table.session[rows] == NO_SESSION, NO_SESSION, which),
     )
     if are_others and again.content is not None:
-        again = replace(again, content=set_apart(again.content, _times_before(drawn)[which]))
+        again = replace(again, content=_others(again.content, _times_before(drawn)[which]))
     return again, None if wait_ns is None else wait_ns[rows]
 
 
-_COLUMNS = ("num_prompt_tokens", "num_output_tokens", "max_output_tokens", "priority")
+def _others(content: Content | Ranges, copy: IntColumn) -> Content | Ranges:
+    apart = set_apart(content, copy)
+    if isinstance(content, Ranges) and isinstance(apart, Ranges):
+        return replace(apart, lead_first=content.lead_first)
+    return apart
 
 
 def _times_before(drawn: IntColumn) -> IntColumn:
