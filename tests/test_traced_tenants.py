@@ -297,3 +297,10 @@ def test_studies_draw_traces_anew_for_each_replication(folder: Path) -> None:
     assert [each["workload"]["tenants"]["log"]["resample"] for each in plan[0]] == [{"block_requests": 2}] * 2
     assert plan[1] == told
     assert _replicable([swept], 1, folder / "s.yaml") == ([swept], [])
+
+
+def test_a_trace_of_sessions_with_times_of_their_own_says_what_is_not_used(folder: Path) -> None:
+    """Turns that wait for nobody are requests like others in a mixture, and a note says that sessions are not told."""
+    (folder / "s.csv").write_text("arrival_s,num_prompt_tokens,num_output_tokens,session_id\n0,9,1,a\n2,8,1,a\n")
+    workload = mixed(folder, {"chat": CHAT, "log": {"trace": "s.csv"}})
+    assert any("s.csv: session_id not used in a mixture" in note for note in workload.notes)

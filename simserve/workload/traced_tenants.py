@@ -61,7 +61,10 @@ def tenant_trace(name: str, config: TracedTenant, base_dir: Path, draws: Draws) 
     _refuse_unmixable(trace, num_requests, path.name)
     rate_rps = (num_requests - 1) * NS_PER_S / int(trace.arrival_ns[num_requests - 1]) * config.rate_scale
     unused = {"tenant": trace.tenants, "session_id": trace.session}
-    notes = [*trace.notes, *(f"{path.name}: {word} not used in a mixture" for word, told in unused.items() if told)]
+    notes = [
+        *trace.notes,
+        *(f"{path.name}: {word} not used in a mixture" for word, told in unused.items() if told is not None),
+    ]
     table = _first(trace, num_requests)
     if config.resample is not None:
         table = _drawn_anew(name, table, config.resample.block_requests, path.name, draws("resample"))
