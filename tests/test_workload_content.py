@@ -117,6 +117,7 @@ def test_short_last_blocks_are_common_where_both_prompts_end(
             assert not set(names[i][num_alike:]) & set(names[j][num_alike:])
 
 
+@briefly
 @given(LISTS.filter(len).flatmap(lambda lists: known_prompts(lists, 16)), st.data())
 def test_rows_may_be_taken_in_any_order_and_more_than_once(
     known: tuple[list[list[int]], list[int], Content], data: st.DataObject
@@ -132,6 +133,7 @@ def test_rows_may_be_taken_in_any_order_and_more_than_once(
     assert [taken(ranges, rows)[i] for i in range(len(rows))] == [ranges[i] for i in rows.tolist()]
 
 
+@briefly
 @given(LISTS.filter(len).flatmap(lambda lists: known_prompts(lists, 4)))
 def test_the_infinite_cache_bound_counts_what_is_known_and_never_the_last_token(
     known: tuple[list[list[int]], list[int], Content],
@@ -222,6 +224,7 @@ def blocks_of_two(content: Content | Ranges) -> list[set[int]]:
     return [set(names_of(0, content[i], 2).of_content.tolist()) for i in range(len(content))]
 
 
+@briefly
 @given(LISTS.flatmap(lambda lists: known_prompts(lists, 4)))
 def test_blocks_are_counted_whole(known: tuple[list[list[int]], list[int], Content]) -> None:
     """A short last block is none of them."""
