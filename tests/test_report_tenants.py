@@ -218,3 +218,12 @@ def test_names_are_told_together_where_they_share_a_figure() -> None:
     figures = list(tenant_figures(variant_styles(same), same, Tenants(EACH[:1], np.zeros(64, int)), Slo()))
     limits = next(figure for figure in figures if figure.id == "tenants-limits")
     assert "(one and two)" in limits.caption
+
+
+def test_long_names_leave_room_for_their_limits() -> None:
+    """A heading is cut in the name, which the table has whole, and not in what was promised."""
+    name = "a tenant whose name is longer than any heading"
+    figures, table = parts_of(shared_run((Tenant(name, ttft_s=1.0),), senders=1))
+    headings = {row["of"] for row in rows_of(figures[0].spec)}
+    assert headings == {"a tenant whose name is…, limit 1.00\u00a0s"}
+    assert table.rows[0][0] == name

@@ -17,6 +17,7 @@ MAX_DRAWN = 8  # tenants in a chart; those who send most
 MAX_ROWS = 64  # in a chart: with many variants fewer tenants are drawn
 MAX_LISTED = 100  # in the table
 MAX_LISTED_OPEN = 16  # rows of the table that need no click
+MAX_LETTERS = 24  # of a name in a heading; the table has it whole
 MAX_NAMED = 3  # in a caption, and different figures of each
 LATENCIES = {
     "ttft_s": ("Time to first token (TTFT) by tenant", "first tokens come within"),
@@ -139,8 +140,13 @@ def _ends(found: Mapping[str, Any], name: str) -> tuple[float, float] | None:
 
 
 def _heading(limits: Limits, name: str) -> str:
-    limit = limits.of(name)
-    return limits.tenant.name if limit is None else f"{limits.tenant.name}, limit {duration(limit)}"
+    limit, who = limits.of(name), _short(limits.tenant.name)
+    return who if limit is None else f"{who}, limit {duration(limit)}"
+
+
+def _short(name: str) -> str:
+    """A name that leaves room for more words in a heading."""
+    return name if len(name) <= MAX_LETTERS else f"{name[: MAX_LETTERS - 1].rstrip()}…"
 
 
 def _attainment(shown: Sequence[Limits], styles: Sequence[VariantStyle], summaries: Summaries) -> Figure:
@@ -150,7 +156,7 @@ def _attainment(shown: Sequence[Limits], styles: Sequence[VariantStyle], summari
         name = limits.tenant.name
         found = {style: dig(summaries[style.name]["tenants"][name], "slo_attainment") for style in styles}
         known = {style: value for style, value in found.items() if value is not None}
-        groups.append(Group(f"{name} ({limits.words()})", {s.key: (value,) for s, value in known.items()}))
+        groups.append(Group(f"{_short(name)} ({limits.words()})", {s.key: (value,) for s, value in known.items()}))
         texts.append(f"{name} {_told({style.name: share(value) for style, value in known.items()})}")
     scale = Scale(share_axis("requests within all of their limits", grid=True), share_tip("value", "within limits"))
     caption = f"Requests that were answered within all of their limits: {_listed(texts)}."
