@@ -11,6 +11,7 @@ from simserve.clients.plan import NOBODY
 from simserve.errors import TraceError
 from simserve.kv_cache.identities import names_of
 from simserve.request import Ranges, RequestTable
+from simserve.trace_tools.change import scaled
 from simserve.trace_tools.export import FORMS, write_trace
 from simserve.workload.content import repeated_tokens
 from simserve.workload.kept import continued, kept_of_those_left, session_content
@@ -138,6 +139,21 @@ def test_kept_tokens_need_a_session(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("arrival_s,num_prompt_tokens,num_output_tokens,kept_tokens\n0,1,1,0\n")
     with pytest.raises(TraceError, match=r"^t.csv: must say of whose prompt and answer kept_tokens counts \(it lacks "):
         read_trace(tmp_path / "t.csv")
+
+
+def test_copies_of_sessions_are_other_conversations(tmp_path: Path) -> None:
+    """Laid over itself a trace has twice the sessions, which have nothing in common, written and read again, too; and
+    cannot have the very prompts again, which our format could not tell."""
+    first = read(tmp_path, "0,40,8,a,,\n,60,3,a,1,48\n9,40,2,,,\n")
+    double = scaled(first, 2.0, seed=0)
+    write_trace(double, tmp_path / "own.csv")
+    again = read_trace(tmp_path / "own.csv")
+    for trace in (double, again):
+        assert isinstance(trace.content, Ranges)
+        assert len(np.unique(trace.content.first)) == 4
+        assert trace.content.num_tokens.sum() == 2 * (48 + 63 + 42)
+    with pytest.raises(TraceError, match="^--same-prompts: must be left out for a trace that tells what turns keep"):
+        scaled(first, 2.0, seed=0, same_prompts=True)
 
 
 @pytest.mark.parametrize("form", FORMS)

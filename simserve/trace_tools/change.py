@@ -70,6 +70,11 @@ def scaled(trace: Trace, rate: float, seed: int, shift_s: float | None = None, s
     """
     if rate * len(trace) > MAX_REQUESTS:
         raise TraceError(f"--rate: must leave at most {MAX_REQUESTS:,} requests (got {rate:g} × {len(trace):,})")
+    if same_prompts and trace.kept is not None and rate > 1:
+        raise TraceError(
+            "--same-prompts: must be left out for a trace that tells what turns keep of their session, which a copy has "
+            "of its own"
+        )
     units, starts_ns = _units(trace)
     span_ns = int(trace.arrival_ns[-1])
     period_ns = span_ns + round(span_ns / max(1, len(trace) - 1))
