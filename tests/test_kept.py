@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from simserve.clients.plan import NOBODY
@@ -152,7 +152,7 @@ def test_copies_of_sessions_are_other_conversations(tmp_path: Path) -> None:
         assert isinstance(trace.content, Ranges)
         assert len(np.unique(trace.content.first)) == 4
         assert trace.content.num_tokens.sum() == 2 * (48 + 63 + 42)
-    with pytest.raises(TraceError, match="^--same-prompts: must be left out for a trace that tells what turns keep"):
+    with pytest.raises(TraceError, match=r"^--same-prompts: must be left out for a trace that tells what turns keep"):
         scaled(first, 2.0, seed=0, same_prompts=True)
 
 
@@ -166,3 +166,22 @@ def test_a_round_trip_keeps_what_turns_keep(tmp_path: Path, form: str) -> None:
         assert getattr(again, name).tolist() == getattr(first, name).tolist()
     assert again.content is not None and first.content is not None
     assert [list(again.content[i].ids) for i in range(4)] == [list(first.content[i].ids) for i in range(4)]
+
+
+CELL = st.one_of(st.sampled_from(["", "0", "1", "-1", "nan", "1e9", "x", "9" * 20, "2.5"]), st.integers(0, 99).map(str))
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rows=st.lists(st.lists(CELL, min_size=6, max_size=6), min_size=1, max_size=6))
+def test_any_cells_are_a_trace_or_one_sentence(tmp_path: Path, rows: list[list[str]]) -> None:
+    """Law: never a traceback; what is read keeps no more than a prompt has, and chains end with their answers."""
+    try:
+        trace = read(tmp_path, "".join(",".join(row) + "\n" for row in rows))
+    except TraceError as error:
+        assert "\n" not in str(error)
+        return
+    if trace.kept is not None:
+        assert (trace.kept <= trace.num_prompt_tokens).all()
+        assert trace.content is not None and len(trace.content) == len(trace)
+        whole = trace.num_prompt_tokens + trace.num_output_tokens
+        assert all(w - 16 < trace.content[i].num_tokens <= w for i, w in enumerate(whole.tolist()))

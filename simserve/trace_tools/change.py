@@ -72,8 +72,8 @@ def scaled(trace: Trace, rate: float, seed: int, shift_s: float | None = None, s
         raise TraceError(f"--rate: must leave at most {MAX_REQUESTS:,} requests (got {rate:g} × {len(trace):,})")
     if same_prompts and trace.kept is not None and rate > 1:
         raise TraceError(
-            "--same-prompts: must be left out for a trace that tells what turns keep of their session, which a copy has "
-            "of its own"
+            "--same-prompts: must be left out for a trace that tells what turns keep of their session, of which a copy "
+            "has its own"
         )
     units, starts_ns = _units(trace)
     span_ns = int(trace.arrival_ns[-1])
