@@ -15,7 +15,7 @@ from simserve.errors import ScenarioError
 from simserve.request import RequestTable
 from simserve.scenario import parse_scenario
 from simserve.workload.build import build_workload
-from simserve.workload.length_pairs import shares_upto
+from simserve.workload.length_pairs import even_table, shares_upto
 from tests.scenario_builders import small
 
 P_VALUE = 1e-3  # with fixed seeds a test that passes always passes
@@ -29,14 +29,19 @@ KINDS: list[dict[str, Any]] = [
     {"values": [5, 900, 5, 1, 33]},
     {"quantiles": TABLE},
 ]
+TABLE_3 = [[0.5, 0.5, 0.0], [0.3, 0.3, 0.4], [0.2, 0.2, 0.6]]
 EVERY = st.sampled_from(KINDS)
 CORRELATIONS = st.floats(-1, 1)
 
 
-def requests(prompt: dict[str, Any], output: dict[str, Any], correlation: float, n: int, seed: int = 0) -> RequestTable:
+def requests(
+    prompt: dict[str, Any], output: dict[str, Any], correlation: float | list[list[float]], n: int, seed: int = 0
+) -> RequestTable:
+    """Of a rank correlation, or of a table of classes."""
+    key = "length_table" if isinstance(correlation, list) else "length_correlation"
     arrivals = {"process": "constant", "rate_rps": 1.0}
     workload = {"num_requests": n, "arrivals": arrivals, "prompt_tokens": prompt, "output_tokens": output}
-    config = parse_scenario(small(workload=workload | {"length_correlation": correlation}), "s").workload
+    config = parse_scenario(small(workload=workload | {key: correlation}), "s").workload
     return build_workload(config, seed, Path()).table
 
 
@@ -63,15 +68,47 @@ def test_it_is_a_gaussian_copula() -> None:
 @pytest.mark.parametrize("output", KINDS)
 def test_answers_keep_their_distribution(output: dict[str, Any]) -> None:
     """Against as many answers without correlation, each against each (Kolmogorov–Smirnov); a list is used up."""
-    alone, together = (requests(LOGNORMAL, output, each, 10_000).num_output_tokens for each in (0.0, 0.8))
-    assert stats.ks_2samp(alone, together, method="asymp").pvalue > P_VALUE
-    if "values" in output:
-        assert sorted(together) == sorted(alone)
+    alone = requests(LOGNORMAL, output, 0.0, 10_000).num_output_tokens
+    for way in (0.8, TABLE_3):
+        together = requests(LOGNORMAL, output, way, 10_000).num_output_tokens
+        assert stats.ks_2samp(alone, together, method="asymp").pvalue > P_VALUE
+        if "values" in output:
+            assert sorted(together) == sorted(alone)
 
 
-@given(EVERY, EVERY, CORRELATIONS, st.integers(1, 40), st.integers(1, 40), st.integers(0, 2**32))
+@pytest.mark.parametrize("output", [LOGNORMAL, {"values": list(range(1, 400))}, {"uniform": {"low": 1, "high": 10**6}}])
+def test_each_class_of_prompts_has_the_answers_of_its_row(output: dict[str, Any]) -> None:
+    """Places among 9,000 by rank: the counts of each pair of classes by chi-squared against the table, where a share of
+    0 is none at all; inside a class, where an answer's place does not hang on its prompt's, ranks do not correlate."""
+    table = requests({"uniform": {"low": 1, "high": 10**9}}, output, TABLE_3, 9000)
+    prompts, outputs = (stats.rankdata(each) for each in (table.num_prompt_tokens, table.num_output_tokens))
+    rows, columns = ((ranks - 0.5) * 3 // 9000 for ranks in (prompts, outputs))
+    counts = np.histogram2d(rows, columns, bins=[[0, 1, 2, 3]] * 2)[0]
+    expected = 3000 * np.array(TABLE_3)
+    assert counts[expected == 0].sum() <= 60  # ranks at the edge of a class are off by their noise
+    assert np.abs(counts - expected).max() < 5 * (3000 * 0.25) ** 0.5 + 30
+    inside = (rows == 1) & (columns == 1)
+    assert abs(stats.spearmanr(prompts[inside], outputs[inside]).statistic) < 5 / inside.sum() ** 0.5
+
+
+@given(st.integers(2, 8), st.integers(0, 2**32))
+def test_an_even_table_is_doubly_stochastic(size: int, seed: int) -> None:
+    """Law: any table of positive numbers becomes one whose rows and columns add up to 1; one that has that already
+    stays."""
+    found = even_table(np.random.default_rng(seed).uniform(0.1, 1, (size, size)))
+    for axis in (0, 1):
+        np.testing.assert_allclose(found.sum(axis=axis), 1, atol=1e-9)
+    np.testing.assert_allclose(even_table(found), found, atol=1e-9)
+
+
+@given(EVERY, EVERY, CORRELATIONS | st.just(TABLE_3), st.integers(1, 40), st.integers(1, 40), st.integers(0, 2**32))
 def test_prompts_stay_and_a_longer_workload_begins_with_the_shorter(
-    prompt: dict[str, Any], output: dict[str, Any], correlation: float, n: int, more: int, seed: int
+    prompt: dict[str, Any],
+    output: dict[str, Any],
+    correlation: float | list[list[float]],
+    n: int,
+    more: int,
+    seed: int,
 ) -> None:
     """Laws: prompts are those of no correlation, answers are whole tokens of at least one, and the first n requests do
     not depend on how many follow."""
@@ -114,6 +151,22 @@ def test_percentiles_are_found_again() -> None:
         (
             {"length_correlation": 0.5, "output_tokens": {"values": [1, 2], "shuffle": False}},
             "s: workload: length_correlation must be 0 where output_tokens come in the order listed (got 0.5)",
+        ),
+        (
+            {"length_table": [[0.5, 0.5], [0.4, 0.6]]},
+            "s: workload.length_table: must add up to 1 in each row and column (got 0.9 in column 1)",
+        ),
+        (
+            {"length_table": [[1.0, 0.0], [1.0]]},
+            "s: workload.length_table: must have as many columns as rows (got 2 rows",
+        ),
+        (
+            {"length_table": [[1.0, 0.0], [0.0, 1.0]], "length_correlation": 0.5},
+            "s: workload: length_correlation must be 0 with a length_table (got 0.5)",
+        ),
+        (
+            {"length_table": [[1.0, 0.0], [0.0, 1.0]], "output_tokens": {"values": [1], "shuffle": False}},
+            "s: workload: length_table must be null where output_tokens come in the order listed",
         ),
         ({"output_tokens": {"quantiles": {"p0": 1, "p5": 2}}}, "s: workload.output_tokens: quantiles must have p0 and"),
         (

@@ -21,6 +21,7 @@ from simserve.scenario.length_models import QuantilesLength
 from simserve.trace_tools.fit import Fit, fit
 from simserve.trace_tools.fit_arrivals import Clock, fitted_arrivals, nearest_arrivals
 from simserve.trace_tools.fit_lengths import fitted_lengths
+from simserve.trace_tools.fit_pairs import going_together, held_tokens
 from simserve.trace_tools.measures import ks_distance
 from simserve.workload.build import build_workload
 from simserve.workload.generate import at_shares, lengths
@@ -182,6 +183,29 @@ def test_lengths_go_together_as_in_the_trace(tmp_path: Path) -> None:
     assert found.workload["length_correlation"] == pytest.approx(expected, abs=1e-3)
     assert told["generator"] == pytest.approx(expected, abs=0.04)
     assert "length_correlation" not in fitted(tmp_path / "u.csv").workload
+
+
+def test_kinds_of_requests_get_a_table() -> None:
+    """Long prompts of short answers, short ones of long answers, and some with both short: by a rank correlation they
+    meet otherwise, and requests hold half as much again or more; by the table, doubly stochastic, they hold them
+    to a seventh, for its twelve classes part no kind from another to the percent."""
+    rng = np.random.default_rng(0)
+    kinds = rng.choice(3, 4000, p=[0.5, 0.2, 0.3])
+    prompts = rng.integers(1, 300, 4000) + np.array([20_000, 1000, 1000])[kinds]
+    outputs = rng.integers(1, 300, 4000) + np.array([900, 10_000, 100])[kinds]
+    expected = float(held_tokens(prompts, outputs).mean())
+    both = {"prompt_tokens": fitted_lengths(prompts), "output_tokens": fitted_lengths(outputs)}
+    section = going_together(prompts, outputs, both)
+    table = np.array(section["length_table"])
+    np.testing.assert_allclose([*table.sum(axis=0), *table.sum(axis=1)], 1, atol=1e-3)
+    by_rank = {"length_correlation": float(stats.spearmanr(prompts, outputs).statistic)}
+    found = []
+    for way in (section, by_rank):
+        workload = both | way | {"num_requests": 20_000, "concurrency": 1}
+        drawn = build_workload(parse_scenario(small(workload=workload)).workload, 5, Path()).table
+        found.append(float(held_tokens(drawn.num_prompt_tokens, drawn.num_output_tokens).mean()))
+    assert found[0] == pytest.approx(expected, rel=1 / 7)
+    assert found[1] > 1.5 * expected
 
 
 def test_what_a_generator_cannot_say_is_said(tmp_path: Path) -> None:

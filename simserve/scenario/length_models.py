@@ -7,12 +7,14 @@ import re
 from itertools import pairwise
 from typing import Annotated, Self
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from simserve.scenario.choice import Choice
 from simserve.scenario.fields import MAX_TOKENS, Strict, Tokens
 
 _PERCENTILE = re.compile(r"p(100|[0-9]{1,2}(\.[0-9]{1,6})?)", re.ASCII)
+
+TABLE_TOLERANCE = 0.01  # tables are written with few digits
 
 LengthCorrelation = Annotated[
     float,
@@ -21,6 +23,31 @@ LengthCorrelation = Annotated[
         le=1,
         description="rank correlation (Spearman's) of prompt and output lengths, by a Gaussian copula: 0 is none, "
         "above 0 long prompts get long answers; each length keeps its distribution, and the prompts are those of 0",
+    ),
+]
+
+
+def _a_table(table: list[list[float]]) -> list[list[float]]:
+    if any(len(row) != len(table) for row in table):
+        raise ValueError(
+            f"must have as many columns as rows (got {len(table)} rows, {len(table[0])} columns in the first)"
+        )
+    for what, lines in (("row", table), ("column", [list(column) for column in zip(*table, strict=True)])):
+        wrong = [(i, sum(line)) for i, line in enumerate(lines, 1) if abs(sum(line) - 1) > TABLE_TOLERANCE]
+        if wrong:
+            raise ValueError(f"must add up to 1 in each row and column (got {wrong[0][1]:g} in {what} {wrong[0][0]})")
+    return table
+
+
+LengthTable = Annotated[
+    Annotated[
+        list[list[Annotated[float, Field(ge=0, le=1)]]], Field(min_length=2, max_length=50), AfterValidator(_a_table)
+    ]
+    | None,
+    Field(
+        description="which answers prompts get, where a correlation is too little: a row for each class of prompts, "
+        "from the shortest to the longest, as many in each, and in it the share of each class of answers, shortest "
+        "first; rows and columns add up to 1; null: as length_correlation says",
     ),
 ]
 

@@ -13,7 +13,7 @@ from simserve.scenario.arrival_models import BurstArrivals, DiurnalArrivals, Wei
 from simserve.scenario.choice import Choice
 from simserve.scenario.client_models import ClientKeys
 from simserve.scenario.fields import MAX_REQUESTS, Name, Rate, Strict, Tokens
-from simserve.scenario.length_models import LengthCorrelation, LengthsConfig, ValuesLength
+from simserve.scenario.length_models import LengthCorrelation, LengthsConfig, LengthTable, ValuesLength
 from simserve.scenario.prefix_models import SharedPrefixes
 from simserve.scenario.session_models import SessionsConfig
 from simserve.scenario.slo_models import SloConfig
@@ -75,7 +75,14 @@ ArrivalsConfig = Annotated[
 ]
 
 
-def _require_free_order(output_tokens: LengthsConfig, length_correlation: float) -> None:
+def _require_one_way(output_tokens: LengthsConfig, length_correlation: float, length_table: object) -> None:
+    """Prompts and answers go together in one way, or in none, and answers may be moved about."""
+    if length_table is not None and length_correlation:
+        raise ValueError(f"length_correlation must be 0 with a length_table (got {length_correlation:g})")
+    if length_table is not None and isinstance(output_tokens, ValuesLength) and not output_tokens.shuffle:
+        raise ValueError(
+            "length_table must be null where output_tokens come in the order listed; leave shuffle: false out"
+        )
     if length_correlation and isinstance(output_tokens, ValuesLength) and not output_tokens.shuffle:
         raise ValueError(
             f"length_correlation must be 0 where output_tokens come in the order listed (got {length_correlation:g}); "
@@ -94,6 +101,7 @@ class GeneratedWorkload(ClientKeys):
     prompt_tokens: LengthsConfig = Field(description="distribution of num_prompt_tokens")
     output_tokens: LengthsConfig = Field(description="distribution of num_output_tokens")
     length_correlation: LengthCorrelation = 0.0
+    length_table: LengthTable = None
     max_output_tokens: Tokens | None = Field(
         None, description="what every client declares as its maximum; null: the workload's longest output"
     )
@@ -111,9 +119,11 @@ class GeneratedWorkload(ClientKeys):
         if (self.arrivals is None) == (self.concurrency is None):
             given = "neither" if self.arrivals is None else "both"
             raise ValueError(f"give exactly one of arrivals and concurrency (got {given})")
-        _require_free_order(self.output_tokens, self.length_correlation)
+        _require_one_way(self.output_tokens, self.length_correlation, self.length_table)
         if self.sessions is not None and self.length_correlation:
             raise ValueError(f"length_correlation must be 0 with sessions (got {self.length_correlation:g})")
+        if self.sessions is not None and self.length_table is not None:
+            raise ValueError("length_table must be null with sessions")
         return self
 
 
@@ -125,6 +135,7 @@ class TenantConfig(Strict):
     prompt_tokens: LengthsConfig = Field(description="distribution of num_prompt_tokens")
     output_tokens: LengthsConfig = Field(description="distribution of num_output_tokens")
     length_correlation: LengthCorrelation = 0.0
+    length_table: LengthTable = None
     max_output_tokens: Tokens | None = Field(
         None, description="what its clients declare as their maximum; null: this tenant's longest output"
     )
@@ -144,7 +155,7 @@ class TenantConfig(Strict):
     def _has_a_rate(self) -> Self:
         if isinstance(self.arrivals, AllAtOnceArrivals):
             raise ValueError("arrivals.process must have a rate, so that tenants can be mixed (got all_at_once)")
-        _require_free_order(self.output_tokens, self.length_correlation)
+        _require_one_way(self.output_tokens, self.length_correlation, self.length_table)
         return self
 
 

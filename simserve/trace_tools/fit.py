@@ -16,9 +16,9 @@ from simserve.request import IntColumn
 from simserve.trace_tools.clients import Clients
 from simserve.trace_tools.fit_arrivals import Clock, nearest_arrivals
 from simserve.trace_tools.fit_lengths import fitted_lengths
+from simserve.trace_tools.fit_pairs import going_together
 from simserve.trace_tools.fit_quality import Quality, quality_of
 from simserve.trace_tools.fit_sessions import plays_sessions, session_workload
-from simserve.trace_tools.measures import rank_correlation
 from simserve.workload.trace import Trace
 
 Section = dict[str, Any]
@@ -34,8 +34,8 @@ class Fit(NamedTuple):
 def fit(trace: Trace, num_windows: int | None = None, clients: Clients | None = None) -> Fit:
     """The generator nearest to a trace with times, and what it misses; with ``clients`` a tenant for each.
 
-    Arrivals are those of ``nearest_arrivals``, lengths a lognormal where it is near, and they have a rank
-    correlation where chance would not make it. Where most turns of a trace wait for the answer before them, the
+    Arrivals are those of ``nearest_arrivals``, lengths a lognormal where it is near, and they go together as
+    in ``going_together``. Where most turns of a trace wait for the answer before them, the
     generator plays sessions. Raises TraceError for clients who all come at one time.
     """
     clock = Clock.of(trace.arrival_ns)
@@ -64,9 +64,7 @@ def fit(trace: Trace, num_windows: int | None = None, clients: Clients | None = 
 def _lengths(trace: Trace, rows: IntColumn) -> Section:
     prompts, outputs = trace.num_prompt_tokens[rows], trace.num_output_tokens[rows]
     section = {"prompt_tokens": fitted_lengths(prompts), "output_tokens": fitted_lengths(outputs)}
-    found = rank_correlation(prompts, outputs)
-    by_chance = 2 / max(1, len(rows) - 1) ** 0.5  # two standard errors where there is none
-    return section if found is None or abs(found) < by_chance else section | {"length_correlation": round(found, 3)}
+    return section | going_together(prompts, outputs, section)
 
 
 def _priority(priority: IntColumn) -> Section:

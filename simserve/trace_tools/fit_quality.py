@@ -13,6 +13,7 @@ from simserve.request import IntColumn, RequestTable
 from simserve.scenario import GeneratedWorkload, TenantsWorkload
 from simserve.trace_tools.clients import Clients
 from simserve.trace_tools.fit_arrivals import Clock, cv_of, is_coarse
+from simserve.trace_tools.fit_pairs import held_tokens
 from simserve.trace_tools.fit_sessions import num_shrinking, session_columns
 from simserve.trace_tools.measures import dispersion, ks_distance, misplaced, rank_correlation, window_sizes_s
 from simserve.trace_tools.profile import NUM_WINDOWS
@@ -83,6 +84,9 @@ def _compared(columns: list[dict[str, FloatColumn]]) -> Quality:
         for name in ("prompt_tokens", "output_tokens")
         if is_known[name]
     }
+    if is_known["prompt_tokens"]:
+        held = [held_tokens(each["prompt_tokens"], each["output_tokens"]) for each in (own, first)]
+        means["tokens_held_by_steps"] = {"trace": float(held[0].mean()), "generator": float(held[1].mean())}
     correlations = [_correlation(each) for each in (own, first)]
     return {
         "distances": distances,

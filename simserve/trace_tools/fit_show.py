@@ -19,7 +19,9 @@ OF_SESSIONS = {
     "new_tokens": "new tokens of a turn",
     "wait_s": "waits after answers",
 }
-UNKNOWN = "–"
+UNKNOWN, HELD = "–", "tokens held in a cache, by steps"
+OTHERWISE = "prompts meet other answers than in the trace: a fit --by a column that tells kinds apart may be nearer"
+FAR_HELD = 0.1
 COINCIDE = "clients' bursts come together in the trace, and each tenant's by themselves: a fit without --by has them"
 FAR, TOGETHER = 0.1, 2.0  # gaps of all that are so far, and by so much further than those of any client
 Quality = dict[str, Any]
@@ -41,6 +43,9 @@ def show_fit(quality: Quality, name: str, console: Console) -> None:
     if quality["clock_is_coarse"]:
         tick = f"the trace's clock steps by {quality['clock_tick_s']:g} s: gaps are compared so"
         console.print(f"  {tick}", highlight=False, soft_wrap=True)
+    held = quality["means"]["tokens_held_by_steps"]
+    if abs(held["generator"] / held["trace"] - 1) > FAR_HELD and "session_turns" not in quality["distances"]:
+        console.print(f"  {OTHERWISE}", highlight=False, soft_wrap=True)
     if _coincide(quality):
         console.print(f"  {COINCIDE}", highlight=False, soft_wrap=True)
     if quality["left_out"]:
@@ -64,7 +69,7 @@ def _figures(quality: Quality) -> Table:
     table = Table(box=box.SIMPLE_HEAD)
     for heading in ("", "trace", "generator"):
         table.add_column(heading, justify="right" if heading else "left")
-    rows = [(f"mean {LABELS[key]}", each, ",.1f") for key, each in quality["means"].items()]
+    rows = [(f"mean {LABELS.get(key, HELD)}", each, ",.1f") for key, each in quality["means"].items()]
     rows.append(("rank correlation, prompt and output", quality["prompt_output_rank_correlation"], "+.2f"))
     rows.append(("cv of gaps", quality["gap_cv"], ".3g"))
     for each in quality["dispersion"]:
