@@ -131,3 +131,19 @@ def test_trace_info_counts_what_is_known_in_tokens(tmp_path: Path) -> None:
     read(tmp_path, "0,50,1,a,40", "1,50,1,a,40", "2,50,1,a,30", "3,50,1,b,10")
     result = CliRunner().invoke(app, ["trace", "info", str(tmp_path / "own.csv")])
     assert "at most 35.0 % of the prompt tokens (50 distinct of 120 known tokens)" in result.output
+
+
+CELLS = st.sampled_from(["", "0", "7", "7.0", "-1", "x", "nan", "1e3", "9" * 20, "inf", " 5 ", '"a,b"', "é"])
+
+
+@in_one_folder
+@given(st.lists(st.tuples(CELLS, CELLS), min_size=1, max_size=4))
+def test_any_cells_are_a_trace_or_one_sentence(tmp_path: Path, cells: list[tuple[str, str]]) -> None:
+    """Whatever stands in the columns; and what is known of a prompt is never more than it has."""
+    try:
+        trace = read(tmp_path, *(f"{i},30,1,{a},{b}" for i, (a, b) in enumerate(cells)))
+    except TraceError as error:
+        assert str(error).isprintable()
+        return
+    assert isinstance(trace.content, Ranges)
+    assert (trace.content.num_tokens <= trace.num_prompt_tokens).all() and (trace.content.num_tokens >= 0).all()
