@@ -7,6 +7,7 @@ import json
 import pandas as pd
 import pytest
 
+from simserve.report.sweep_data import SweepData
 from simserve.scenario import load_scenario
 from simserve.scenario.load import apply_overrides
 from simserve.summary import to_json
@@ -259,6 +260,26 @@ def test_a_closed_loop_has_clients_as_its_load(tmp_path):
     assert not any(point["grows"] for point in document["points"])
     waits = [point["metrics"]["queue_time_s.mean"]["value"] for point in document["points"]]
     assert waits == pytest.approx([0.0, 3 * service_s(), 15 * service_s()], rel=0.1, abs=1e-9)
+
+
+def test_what_only_some_variants_have_is_empty_for_the_others(tmp_path):
+    """A cache that finds prefixes again has a hit rate; one that does not has none, whichever stands first."""
+    caching = {"engine": {"policy": "chunked", "kv_cache": {"allocator": "paged", "prefix_caching": True}}}
+    data = {**queue(0.5, 60), "variants": {"with": caching, "without": {}}}
+    for each in (data, {**data, "variants": {"without": {}, "with": caching}}):
+        plan = _plan(tmp_path, RATE + "=" + _rates(0.5), data=each, replications=1)
+        frame = points_frame(_document(plan)).set_index("variant")
+        assert frame["prefix_hit_rate"].isna().to_dict() == {"with": False, "without": True}
+
+
+def test_a_rate_of_sessions_is_called_one(tmp_path):
+    """Sessions per second, and the page says so; of requests it is by its key."""
+    data = queue(0.5, 60)
+    data["workload"]["sessions"] = {"turns": {"fixed": 2}}
+    document = _document(_plan(tmp_path, RATE + "=" + _rates(0.1, 0.2), data=data, replications=1))
+    assert document["load_words"] == "sessions/s offered"
+    assert SweepData(document).load.label == "sessions/s offered"
+    assert "load_words" not in _document(_plan(tmp_path, RATE + "=" + _rates(0.1, 0.2), replications=1))
 
 
 def _trace(folder, n=50):

@@ -65,7 +65,8 @@ class SweepData:
     def load(self) -> Measure | None:
         """The axis of the load, if one was swept."""
         key = self.document["load_axis"]
-        return None if key is None else load_measure(key)
+        words = self.document.get("load_words")
+        return None if key is None else Measure("load", words) if words else load_measure(key)
 
     @cached_property
     def line(self) -> Measure | None:

@@ -44,6 +44,7 @@ def sweep_document(plan: Plan, measured: Results, drawn: Results, commands: Sequ
         "model": plan.model,
         "axes": [{"key": axis.key, "values": list(axis.values), "scale": axis.scale} for axis in plan.axes],
         "load_axis": plan.load_axis,
+        **_load_words(plan),
         "replications": n,
         "seeds": plan.seeds,
         "warmup": plan.config.warmup,
@@ -55,6 +56,12 @@ def sweep_document(plan: Plan, measured: Results, drawn: Results, commands: Sequ
         "curves": curves,
         "speedups": speedups,
     }
+
+
+def _load_words(plan: Plan) -> dict[str, str]:
+    """What a load is called where its key would mislead: the rate of generated sessions is not one of requests."""
+    is_of_sessions = (plan.load_axis or "").endswith("rate_rps") and getattr(plan.scenario.workload, "sessions", None)
+    return {"load_words": "sessions/s offered"} if is_of_sessions else {}
 
 
 def _point(runs: Sequence[Measures], draws: Sequence[Measures]) -> dict[str, Any]:

@@ -35,8 +35,9 @@ def points_frame(document: Mapping[str, Any]) -> pd.DataFrame:
     for name in ("variant", *VERDICTS, "pareto", "report", "command"):
         columns[name] = [point[name] for point in points]
     columns["growth_p"] = pd.array(columns["growth_p"], dtype="Float64")
-    for metric in points[0]["metrics"]:
-        intervals = [point["metrics"][metric] for point in points]
+    unknown = {"value": None, "low": None, "high": None}  # what some variants have and others do not
+    for metric in dict.fromkeys(metric for point in points for metric in point["metrics"]):
+        intervals = [point["metrics"].get(metric, unknown) for point in points]
         columns[metric] = pd.array([each["value"] for each in intervals], dtype="Float64")
         columns[f"{metric}.low"] = pd.array([each["low"] for each in intervals], dtype="Float64")
         columns[f"{metric}.high"] = pd.array([each["high"] for each in intervals], dtype="Float64")
