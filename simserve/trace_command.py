@@ -10,7 +10,7 @@ import typer
 from simserve.exit_codes import exit_codes
 
 app = typer.Typer(
-    help="Look at traces, check them, convert, cut and scale them.",
+    help="Look at traces, check them, convert, cut and scale them, and fit generators to them.",
     no_args_is_help=True,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -195,8 +195,8 @@ def fit(  # noqa: PLR0913, PLR0917 - one argument per option
     """Fit a generator to a trace, as the workload: section of a scenario, and show how well it fits.
 
     Arrivals get a rate and cv per window (gamma or Weibull gaps, whichever is nearer), lengths a lognormal or some
-    percentiles, and the rank correlation of prompts and answers. Distances are those of one draw, beside what two draws
-    of the generator differ by.
+    percentiles, and a rank correlation or a table of which prompts have which answers. Where turns wait for the answer
+    before them, sessions are fitted. Distances are those of one draw, beside what two draws of the generator differ by.
     """
     with exit_codes("nothing was written"):
         from simserve.trace_tools import command, fit_command
@@ -235,7 +235,11 @@ def servegen(  # noqa: PLR0913, PLR0917 - one argument per option
     ] = 20,
     json: Annotated[bool, typer.Option("--json", help="Print the section and its tenants as JSON.")] = False,
 ) -> None:
-    """Turn a pool of ServeGen's clients into the tenants of a scenario: rate and cv per window, lengths of each."""
+    """Turn a pool of ServeGen's clients into the tenants of a scenario: rate and cv per window, lengths of each.
+
+    A client has one distribution of prompts and one of answers, those of each part of its day weighted by what it sends
+    then; the two are drawn apart, as ServeGen draws them.
+    """
     with exit_codes("nothing was written"):
         from simserve.trace_tools import pool_command
 
