@@ -117,6 +117,21 @@ def test_a_client_s_priority_is_its_tenant_s(tmp_path: Path) -> None:
     assert found.quality["left_out"] == ["priorities"]
 
 
+def test_what_all_of_a_client_declare_is_kept(tmp_path: Path) -> None:
+    """One maximum for all requests of a client is its tenant's; where they differ, that is named as left out."""
+    lines = [f"{i},{i + 1},1,{'ab'[i % 2]},{50 if i % 2 else 9 + i // 2 % 2}\n" for i in range(60)]
+    path = tmp_path / "t.csv"
+    path.write_text("arrival_s,num_prompt_tokens,num_output_tokens,user,max_output_tokens\n" + "".join(lines))
+    trace = read_trace(path)
+    found = fit(trace, 1, clients_of(path, trace, ["user"], 5))
+    assert [tenant.get("max_output_tokens") for tenant in found.workload["tenants"].values()] == [None, 50]
+    assert found.quality["left_out"] == ["declared maxima"]
+    path.write_text("arrival_s,num_prompt_tokens,num_output_tokens,max_output_tokens\n0,5,1,70\n1,6,1,70\n")
+    found = fit(read_trace(path))
+    assert found.workload["max_output_tokens"] == 70
+    assert found.quality["left_out"] == []
+
+
 def test_the_command_by_column(tmp_path: Path) -> None:
     """Tenants in the file, a line for each client in the terminal; without --by the columns that tell clients."""
     path, out = burstgpt(tmp_path / "b.csv", 1500), tmp_path / "w.yaml"

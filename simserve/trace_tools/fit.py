@@ -19,7 +19,7 @@ from simserve.trace_tools.fit_lengths import fitted_lengths
 from simserve.trace_tools.fit_pairs import going_together
 from simserve.trace_tools.fit_quality import Quality, quality_of
 from simserve.trace_tools.fit_sessions import plays_sessions, session_workload
-from simserve.workload.trace import Trace
+from simserve.workload.trace import UNDECLARED, Trace
 
 Section = dict[str, Any]
 
@@ -40,11 +40,12 @@ def fit(trace: Trace, num_windows: int | None = None, clients: Clients | None = 
     """
     clock = Clock.of(trace.arrival_ns)
     if clients is None and plays_sessions(trace):
-        workload = session_workload(trace, num_windows, clock.tick_ns)
+        workload = session_workload(trace, num_windows, clock.tick_ns) | declared(trace.max_output_tokens)
         return Fit(workload, quality_of(trace, workload, clock, None))
     if clients is None:
         arrivals = nearest_arrivals(trace.arrival_ns, num_windows, clock)
         workload = {"num_requests": len(trace), "arrivals": arrivals, **_lengths(trace, np.arange(len(trace)))}
+        workload |= declared(trace.max_output_tokens)
         return Fit(workload, quality_of(trace, workload, clock, None))
     if not clock.span_ns:
         raise TraceError("--by: needs requests that come at different times (all of these come at one)")
@@ -55,6 +56,7 @@ def fit(trace: Trace, num_windows: int | None = None, clients: Clients | None = 
         tenants[name] = {
             "arrivals": nearest_arrivals(times_ns, num_windows, clock),
             **_lengths(trace, rows),
+            **declared(trace.max_output_tokens[rows]),
             **_priority(trace.priority[rows]),
         }
     workload = {"num_requests": len(trace), "tenants": tenants}
@@ -65,6 +67,12 @@ def _lengths(trace: Trace, rows: IntColumn) -> Section:
     prompts, outputs = trace.num_prompt_tokens[rows], trace.num_output_tokens[rows]
     section = {"prompt_tokens": fitted_lengths(prompts), "output_tokens": fitted_lengths(outputs)}
     return section | going_together(prompts, outputs, section)
+
+
+def declared(maxima: IntColumn) -> Section:
+    """Of requests that all declare the same."""
+    is_one = maxima[0] != UNDECLARED and (maxima == maxima[0]).all()
+    return {"max_output_tokens": int(maxima[0])} if is_one else {}
 
 
 def _priority(priority: IntColumn) -> Section:

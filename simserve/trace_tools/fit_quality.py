@@ -123,15 +123,15 @@ def _left_out(trace: Trace, clients: Clients | None, plays: bool) -> list[str]:
         f"contexts that shrink ({shrinking:,} turns)": shrinking > 0,
         "tenants": trace.tenants is not None and clients is None,
         "shared prefixes": trace.content is not None and not plays,
-        "priorities": _has_priorities(trace, clients),
-        "declared maxima": bool((trace.max_output_tokens != UNDECLARED).any()),
+        "priorities": bool(trace.priority.any()) and (clients is None or _differ(trace.priority, clients)),
+        "declared maxima": bool((trace.max_output_tokens != UNDECLARED).any())
+        and _differ(trace.max_output_tokens, clients),
     }
     return [name for name, is_there in known.items() if is_there]
 
 
-def _has_priorities(trace: Trace, clients: Clients | None) -> bool:
-    """Some that the generator does not have: of single requests, not of whole clients."""
-    if clients is None:
-        return bool(trace.priority.any())
-    each = [trace.priority[clients.of == i] for i in range(len(clients.names))]
-    return any((priority != priority[0]).any() for priority in each)
+def _differ(column: IntColumn, clients: Clients | None) -> bool:
+    """Whether a column is not one and the same for all requests, or for all of each client."""
+    of = np.zeros(len(column), np.int64) if clients is None else clients.of
+    first = column[np.unique(of, return_index=True)[1]]
+    return bool((column != first[of]).any())
