@@ -160,6 +160,14 @@ def test_chance_is_not_fitted(tmp_path: Path) -> None:
     assert np.mean(rates[10:]) == pytest.approx(9.0, abs=0.7)
 
 
+def test_a_handful_of_requests_are_poisson_for_all_we_know(tmp_path: Path) -> None:
+    """Ten gaps of one second would be a metronome, and two are nothing."""
+    for n in (2, 10):
+        rows = "".join(f"{i},5,5\n" for i in range(n))
+        (tmp_path / f"{n}.csv").write_text("arrival_s,num_prompt_tokens,num_output_tokens\n" + rows)
+        assert fitted(tmp_path / f"{n}.csv").workload["arrivals"]["cv"] == 1.0
+
+
 def test_traffic_that_stops_and_goes_gets_more_windows(tmp_path: Path) -> None:
     """Ten seconds of 20 requests/s, fifty of nothing, and so on: 200 in a window know nothing of that."""
     path = write_trace(tmp_path / "t.csv", section([(10.0, 20.0, 1.0), (50.0, 0.0, 1.0)], "gamma"), 8000)

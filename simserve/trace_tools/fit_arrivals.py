@@ -16,7 +16,7 @@ from simserve.workload.generate import arrival_times_s
 from simserve.workload.timestamps import NS_PER_S
 
 COARSE = 0.5  # share of requests at the time of another from which gaps say nothing
-MIN_GAPS = 20  # fewer say nothing about their cv
+MIN_GAPS = 20  # fewer say nothing about their cv, and are Poisson for all we know
 LAWS = ("gamma", "weibull")
 REQUESTS_PER_WINDOW, MAX_WINDOWS = 200, 96
 LEAST_PER_WINDOW, MORE_WINDOWS = 20, 500
@@ -146,6 +146,8 @@ def _by_window(
     parts = np.split(values, place[1:])
     known = [part for part in parts if len(part) >= MIN_GAPS]
     found = [measure(part) if len(part) >= MIN_GAPS else None for part in parts]
+    if len(values) < MIN_GAPS:
+        return found, 1.0
     if measure is cv_of or not known:
         return found, measure(values)
     return found, _bounded(float(np.sqrt(np.mean([measure(part) ** 2 for part in known]))))

@@ -25,7 +25,8 @@ def show_profile(name: str, found: Profile, trace: Trace, console: Console) -> N
         console.width = max(console.width, WIDTH_IN_A_PIPE)
     left_out = found["num_rows"] - found["num_requests"]
     rows = f" of {found['num_rows']:,} rows" if left_out else ""
-    title = f"{name}: {found['num_requests']:,} requests{rows}, read as {found['format']}"
+    noun = "request" if found["num_requests"] == 1 else "requests"
+    title = f"{name}: {found['num_requests']:,} {noun}{rows}, read as {found['format']}"
     console.print(Text(title, style="bold"), soft_wrap=True)
     console.print(_facts(found))
     console.print(_lengths(found, console))
