@@ -44,7 +44,7 @@ def session_cases(draw: st.DrawFn, **fixed: object) -> Case:
 def test_every_record_and_every_block(fast_forward: bool) -> None:
     """Whatever the next turn finds of an answer was given back before."""
 
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=25, deadline=None)
     @given(session_cases())
     def agrees(case: Case) -> None:
         check(case, fast_forward)
@@ -52,14 +52,14 @@ def test_every_record_and_every_block(fast_forward: bool) -> None:
     agrees()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.data(), speculations())
 def test_answers_of_drafts(data: st.DataObject, drafts: object) -> None:
     """Room for drafts is no content: what a pass has not verified cannot be found."""
     check(data.draw(session_cases(speculation=drafts)))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(conversations(may_shrink=False), st.sampled_from([1, 4, 16]))
 def test_a_turn_finds_all_that_was_computed_before_it(told: tuple[np.ndarray, ...], block_size: int) -> None:
     """Law: one client and room for everything: a turn that goes on finds the whole blocks of the prompt and answer
