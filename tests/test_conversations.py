@@ -58,6 +58,7 @@ def test_nothing_is_taken_for_granted_where_it_is_switched_off(tmp_path: Path) -
     own_times = "arrival_s,num_prompt_tokens,num_output_tokens,session_id\n0,40,8,a\n1,60,4,a\n"
     assert built(tmp_path, own_times).table.content is None
     assert begins(built(tmp_path, own_times, sessions_continue=True)) == [(0, 48), (0, 64)]
+    assert begins(built(tmp_path, own_times, concurrency=1)) == [(0, 48), (0, 64)]  # whose turns wait
     told = "arrival_s,num_prompt_tokens,num_output_tokens,session_id,wait_s,kept_tokens\n0,40,8,a,,\n,60,4,a,1,\n"
     assert begins(built(tmp_path, told, sessions_continue=True)) == [(0, 48), (48, 64)]
 

@@ -171,7 +171,8 @@ def _goes_on(config: TraceWorkload, trace: Trace) -> bool:
     keep, and by default where they wait for it."""
     if trace.session is None or trace.kept is not None:
         return False
-    return trace.wait_ns is not None if config.sessions_continue is None else config.sessions_continue
+    turns_wait = trace.wait_ns is not None or config.concurrency is not None
+    return turns_wait if config.sessions_continue is None else config.sessions_continue
 
 
 def _begun_alike(table: RequestTable, config: TraceWorkload, trace: Trace, seed: int, notes: list[str]) -> RequestTable:
