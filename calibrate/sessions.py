@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
@@ -20,6 +21,7 @@ from calibrate.options import CalibrateOptions
 from calibrate.partial import require_writable, write_atomically
 from calibrate.plan import make_plan
 from calibrate.profile_file import assemble
+from calibrate.reference import reference_s
 from calibrate.show import show
 from simserve.step_time.profile_schema import KvBytes, Provenance, Sample
 
@@ -36,6 +38,7 @@ class Session:
     kv_bytes: KvBytes
     samples: list[Sample]
     notes: list[str]
+    reference_s: float | None = None
 
 
 def calibrate_in_sessions(options: CalibrateOptions, path: Path, console: Console) -> Path:
@@ -69,7 +72,9 @@ def measure_sessions(
     samples = [sample for session in sessions for sample in session.samples]
     samples = [sample.model_copy(update={"order": i}) for i, sample in enumerate(samples)]
     notes = [f"measured in {num_sessions} processes, medians over them", *sessions[0].notes]
-    return sessions[0].provenance, sessions[0].kv_bytes, Measurement(samples, notes)
+    readings = [each.reference_s for each in sessions if each.reference_s is not None]
+    made = sessions[0].provenance.model_copy(update={"reference_s": median(readings) if readings else None})
+    return made, sessions[0].kv_bytes, Measurement(samples, notes)
 
 
 def _num_sessions(first_s: float) -> int:
@@ -96,7 +101,9 @@ def session(tell: Tell, options: CalibrateOptions, device: str, dtype: str, numb
             seconds = estimate_s(plan, setup.stepper, setup.timer, setup.provenance.dimensions)
             tell(0, 0, f"{len(plan.points)} points, about {words(seconds)} in each process")
         measurement = Measurement(session=number)
-        instruments = Instruments(setup.timer, setup.provenance.clock, Contention(setup.read_machine))
+        clock = setup.provenance.clock
+        instruments = Instruments(setup.timer, clock, Contention(setup.read_machine))
+        before_s = reference_s(clock)
         told = time.monotonic()
 
         def on_progress(done: int, total: int, what: str) -> None:
@@ -106,6 +113,9 @@ def session(tell: Tell, options: CalibrateOptions, device: str, dtype: str, numb
                 tell(done, total, what)
 
         Measurer(plan, setup.stepper, instruments, measurement).run(on_progress, is_out_of_memory)
+        after_s = reference_s(clock)
     finally:
         setup.stop()
-    return Session(setup.provenance, setup.kv_bytes, measurement.samples, [*setup.notes, *measurement.notes])
+    beside_s = None if before_s is None or after_s is None else (before_s + after_s) / 2
+    notes = [*setup.notes, *measurement.notes]
+    return Session(setup.provenance, setup.kv_bytes, measurement.samples, notes, beside_s)

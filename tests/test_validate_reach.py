@@ -57,7 +57,7 @@ def test_points_cover_the_reach_and_stay_within(given_reach: Reach, one_row: boo
     points = reach_points(given_reach, 0, one_row=one_row, mixes=mixes)
     require_fittable(points)
     grid = [point for point in points if not point.held_out]
-    assert len({point.shape for point in points}) == len(points)
+    assert len({(point.shape, point.num_repeats) for point in points}) == len(points)
     batches = {point.batch_size for point in grid if point.phase == "decode"}
     slots = given_reach.max_batch_size
     assert {*range(1, min(8, slots) + 1), slots} <= batches and max(batches) == slots

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from calibrate.model import build_model, find_model
+from calibrate.reference import reference_s
 from calibrate.replay.ask import AskedRequest, ReplaySettings
 from calibrate.replay.driver import ReplayEngine, RunClock, replay
 from simserve.recorded.steps import EngineRun
@@ -34,14 +35,21 @@ class ServeJob:
 def serve(tell: Callable[[int], None], job: ServeJob) -> EngineRun:
     """The run; ``tell`` hears how many requests have ended. Before it one of the first requests, and if that tells that
     it will be short, the whole of it once: a step of so many tokens as never before costs a small model a tenth more,
-    and a large one nothing that would be seen. Raises ``CalibrationError``."""
+    and a large one nothing that would be seen. Beside it the reference work is timed, in whose setting ``reference_s``
+    it is told. Raises ``CalibrationError``."""
     fresh, stop = _starter(job)
     try:
         first = warm_up(job)
         took_s = replay(fresh(), first, job.clock).steps[-1].end.wall_s
         if took_s * _num_tokens(job.requests) / _num_tokens(first) <= _SHORT_RUN_S:
             replay(fresh(), job.requests, job.clock)
-        return replay(fresh(), job.requests, job.clock, tell)
+        clock = "cuda_events" if job.device == "cuda" else job.clock
+        before_s = reference_s(clock)
+        run = replay(fresh(), job.requests, job.clock, tell)
+        after_s = reference_s(clock)
+        if before_s is None or after_s is None:
+            return run
+        return replace(run, settings={**run.settings, "reference_s": (before_s + after_s) / 2})
     finally:
         stop()
 

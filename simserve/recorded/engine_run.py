@@ -10,7 +10,7 @@ import numpy as np
 
 from simserve.distributions import FloatColumn
 from simserve.recorded.run import RecordedRun, Stamps, recorded_run
-from simserve.recorded.steps import EngineRun, ServedRequest, read_engine_run
+from simserve.recorded.steps import EngineRun, ServedRequest, Setting, read_engine_run
 
 FORMAT = "engine-run"
 STATIC = "transformers generate"
@@ -46,8 +46,13 @@ def from_engine_run(run: EngineRun, source: str, clock: Clock = "cpu") -> Record
         arrived_step=np.array([each.added_at_step for each in served], np.int64),
         engine=", ".join([run.engine, *(f"{name} {version}" for name, version in run.versions.items())]),
         notes=(*run.notes, _clocks(run, source)),
+        reference_s=_number(run.settings.get("reference_s")),
         settings={key: value for key, value in run.settings.items() if key.startswith("engine.") and value is not None},
     )
+
+
+def _number(told: Setting) -> float | None:
+    return float(told) if isinstance(told, float | int) and not isinstance(told, bool) and told > 0 else None
 
 
 def _clocks(run: EngineRun, source: str) -> str:

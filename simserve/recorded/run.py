@@ -27,7 +27,8 @@ class RecordedRun:
     every gap between consecutive tokens of a request. ``mean_batch_size`` is over steps, for a run that keeps none of
     them. ``steps`` name requests by their rows in the file, and
     ``arrived_step`` counts the steps that the engine had begun before it was told of each. ``settings`` are keys of a
-    scenario, dotted, as far as the run tells with what it was made; ``engine`` says in words what served it; ``notes``
+    scenario, dotted, as far as the run tells with what it was made; ``reference_s`` is what a fixed piece of work took
+    beside it, as in a profile's provenance; ``engine`` says in words what served it; ``notes``
     are what a reader of the figures must know.
     """
 
@@ -47,6 +48,7 @@ class RecordedRun:
     engine: str = ""
     notes: tuple[str, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
+    reference_s: float | None = None
 
     def __len__(self) -> int:
         return len(self.table)

@@ -29,6 +29,7 @@ from simserve.step_time.profile_fit import (
     NoCacheTable,
     Noise,
     Positive,
+    Seconds,
     Share,
     Strict,
     Table,
@@ -102,6 +103,8 @@ class Provenance(Strict):
     the engine and version, the server, or the publication and licence of imported figures. With ``graphs`` the decode
     steps were replayed as CUDA graphs. ``weights`` says whose they are; ``weight_scheme`` how wide the linear layers
     really were (``int8``, ``int4``, …, as ``simserve memory --weights`` calls them), null where they were in ``dtype``.
+    ``reference_s`` is what a fixed piece of work took beside it, by which a run that timed it too tells how fast the
+    machine was.
     """
 
     origin: Literal["forward", "engine", "server", "imported"] = "forward"
@@ -132,6 +135,7 @@ class Provenance(Strict):
     graphs: bool = False
     gpu_clocks: GpuClocks | None = None
     weight_scheme: str | None = None
+    reference_s: Seconds | None = None
 
     @property
     def precision(self) -> str:

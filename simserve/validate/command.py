@@ -46,6 +46,7 @@ from simserve.validate.observed import Observed, observed_run
 from simserve.validate.predict import Prediction, chosen_variant, predict
 from simserve.validate.score import exceeding, flat
 from simserve.validate.screen import remarks
+from simserve.validate.speed import machine_notes
 from simserve.validate.table import print_validation
 from simserve.validate.totals import NO_CURVES, totals_metrics
 
@@ -229,6 +230,7 @@ class _Session:
         for run in self._runs:
             yield from run.notes
             yield from remarks(run, resolved)
+        yield from machine_notes(self._resolved, self._runs)
 
     def _notes(self, predictions: Sequence[Prediction], num_runs: int) -> Iterable[str]:
         yield from self._first.workload.notes
