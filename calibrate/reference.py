@@ -14,19 +14,22 @@ import torch
 from calibrate.clock import Clock
 
 _ROWS, _WIDTH, _HEIGHT = 8, 3072, 4096  # weights of 48 MiB, as a step of batch 8 streams them: more than caches hold
-_WARM_UPS, _REPEATS = 2, 15
+_WARM_UPS, _REPEATS = 2, 9
 
 
-def reference_s(clock: Clock) -> float | None:
-    """Median seconds of it by ``clock``, on as many threads as torch has, a quarter of a second in all; none on a GPU,
+def reference_s(clock: Clock, threads: int) -> float | None:
+    """Median seconds of it by ``clock``, on so many threads, a tenth of a second in all; none on a GPU,
     whose steps are not this processor's."""
     if clock == "cuda_events":
         return None
     read = time.process_time if clock == "process_cpu" else time.perf_counter
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
     weights, states = torch.ones(_HEIGHT, _WIDTH), torch.ones(_ROWS, _WIDTH)
     taken = []
     for _ in range(_WARM_UPS + _REPEATS):
         began = read()
         torch.nn.functional.linear(states, weights)
         taken.append(read() - began)
+    torch.set_num_threads(before)
     return median(taken[_WARM_UPS:])

@@ -103,7 +103,7 @@ def session(tell: Tell, options: CalibrateOptions, device: str, dtype: str, numb
         measurement = Measurement(session=number)
         clock = setup.provenance.clock
         instruments = Instruments(setup.timer, clock, Contention(setup.read_machine))
-        before_s = reference_s(clock)
+        before_s = reference_s(clock, options.threads)
         told = time.monotonic()
 
         def on_progress(done: int, total: int, what: str) -> None:
@@ -113,7 +113,7 @@ def session(tell: Tell, options: CalibrateOptions, device: str, dtype: str, numb
                 tell(done, total, what)
 
         Measurer(plan, setup.stepper, instruments, measurement).run(on_progress, is_out_of_memory)
-        after_s = reference_s(clock)
+        after_s = reference_s(clock, options.threads)
     finally:
         setup.stop()
     beside_s = None if before_s is None or after_s is None else (before_s + after_s) / 2

@@ -82,12 +82,11 @@ def test_the_work_is_the_same_whenever_it_is_asked_for(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(reference, "_HEIGHT", 512)
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    readings = [reference.reference_s("process_cpu") for _ in range(2)]
-    torch.set_num_threads(threads)
+    readings = [reference.reference_s("process_cpu", 1) for _ in range(2)]
+    assert torch.get_num_threads() == threads
     taken = np.array(readings, float)
     assert taken.min() > 0 and taken.max() < 3 * taken.min()
-    assert reference.reference_s("cuda_events") is None
+    assert reference.reference_s("cuda_events", 1) is None
 
 
 def test_a_run_in_process_tells_it_and_keeps_its_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

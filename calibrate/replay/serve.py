@@ -44,9 +44,9 @@ def serve(tell: Callable[[int], None], job: ServeJob) -> EngineRun:
         if took_s * _num_tokens(job.requests) / _num_tokens(first) <= _SHORT_RUN_S:
             replay(fresh(), job.requests, job.clock)
         clock = "cuda_events" if job.device == "cuda" else job.clock
-        before_s = reference_s(clock)
+        before_s = reference_s(clock, job.settings.threads)
         run = replay(fresh(), job.requests, job.clock, tell)
-        after_s = reference_s(clock)
+        after_s = reference_s(clock, job.settings.threads)
         if before_s is None or after_s is None:
             return run
         return replace(run, settings={**run.settings, "reference_s": (before_s + after_s) / 2})
