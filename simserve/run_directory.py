@@ -25,7 +25,6 @@ import pyarrow.parquet as pq
 from simserve.errors import OutputError
 from simserve.manifest import KIND
 from simserve.metrics import look_up_columns, request_columns, timeline
-from simserve.request import Ranges
 from simserve.summary import summary_document, to_json
 from simserve.workload.prefix_columns import told_of_prefixes
 from simserve.workload.session_table import told_of_sessions
@@ -124,15 +123,14 @@ def request_frames(result: RunResult) -> Iterator[pd.DataFrame]:
         reasons = pd.Series(requests.reject_reason, dtype="string").reindex(ids)
         numbers = {**request_columns(requests), **look_up_columns(variant.records)}
         columns = {"request_id": ids, "status": status, **numbers, "reject_reason": reasons}
-        tenants = requests.table.tenants
+        table = requests.table
+        tenants = table.tenants
         if tenants is not None:
             columns["tenant"] = pd.Categorical.from_codes(
                 tenants.of, categories=pd.Index([t.name for t in tenants.each])
             )
-        columns |= told_of_sessions(requests.table, result.workload.clients.turns)
-        content = requests.table.content
-        if isinstance(content, Ranges) and (content.lead_first is not None or requests.table.session is None):
-            columns |= told_of_prefixes(content)
+        columns |= told_of_sessions(table, result.workload.clients.turns)
+        columns |= told_of_prefixes(table.content, table.num_prompt_tokens, keeps_told=table.session is not None)
         yield _named(pd.DataFrame(columns, copy=False), name, result)
 
 

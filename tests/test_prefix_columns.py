@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from simserve.cli import app
 from simserve.errors import TraceError
+from simserve.kv_cache.identities import names_of
 from simserve.request import Content, Ranges
 from simserve.run_directory import request_frames
 from simserve.scenario import parse_scenario
@@ -147,3 +148,59 @@ def test_any_cells_are_a_trace_or_one_sentence(tmp_path: Path, cells: list[tuple
         return
     assert isinstance(trace.content, Ranges)
     assert (trace.content.num_tokens <= trace.num_prompt_tokens).all() and (trace.content.num_tokens >= 0).all()
+
+
+def same_hits(scenario: dict[str, Any], workload: dict[str, Any], folder: Path) -> tuple[Any, Any]:
+    """What every request of a workload was known to share with every other, in a run and in a replay of its table."""
+    result = simulate(parse_scenario(small(workload=workload, **scenario), "s", folder))
+    (frame,) = request_frames(result)
+    frame.to_parquet(folder / "requests.parquet")
+    trace = read_trace(folder / "requests.parquet")
+    assert trace.row is not None
+    return common(result.workload.table.content), common(trace.content)[np.argsort(trace.row)][:, np.argsort(trace.row)]
+
+
+def common(content: object) -> Any:
+    """For every two requests, how many whole blocks of 16 tokens they begin with in common."""
+    assert isinstance(content, Content | Ranges)
+    chains = [set(names_of(i, content[i], 16).of_content.tolist()) for i in range(len(content))]
+    return np.array([[len(a & b) for b in chains] for a in chains])
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_sessions_that_only_begin_alike_come_back_so(tmp_path: Path, goes_on: bool) -> None:
+    """A trace's sessions with declared prefixes: whether its turns are taken to go on or not, the run's table tells
+    what they share with each other and with other sessions."""
+    rows = ("0,40,8,a,", ",60,4,a,1", "1,50,5,b,", ",70,5,b,1", "2,20,5,c,")
+    header = "arrival_s,num_prompt_tokens,num_output_tokens,session_id,wait_s"
+    (tmp_path / "t.csv").write_text("\n".join([header, *rows]) + "\n")
+    workload = {"trace": "t.csv", "sessions_continue": goes_on, "shared_prefixes": {"tokens": 32}}
+    ran, replayed = same_hits({"step_time": {"roofline": "h100-sxm"}}, workload, tmp_path)
+    others = ~np.eye(len(ran), dtype=bool)
+    assert set(ran[others]) == ({0, 2, 3} if goes_on else {0, 2})
+    assert (replayed[others] == ran[others]).all()
+
+
+def test_a_tenants_trace_that_tells_what_turns_keep_comes_back(tmp_path: Path) -> None:
+    """Its turns begin with earlier prompts and answers, beyond what those prompts held: the run's table says how much
+    of the prompts is alike, and is read; the notes do not call it a declared prefix."""
+    header = "arrival_s,num_prompt_tokens,num_output_tokens,session_id,kept_tokens"
+    (tmp_path / "t.csv").write_text(f"{header}\n0,40,5,a,0\n1,60,5,a,45\n2,70,5,b,0\n")
+    workload = {"num_requests": 3, "tenants": {"x": {"trace": "t.csv"}}}
+    scenario = parse_scenario(small(workload=workload, step_time={"roofline": "h100-sxm"}), "s", tmp_path)
+    result = simulate(scenario)
+    (frame,) = request_frames(result)
+    frame.to_parquet(tmp_path / "requests.parquet")
+    assert alike(read_trace(tmp_path / "requests.parquet").content) == [[40, 40, 0], [40, 60, 0], [0, 0, 70]]
+    (note,) = [note for note in result.workload.notes if "would be hits" in note]
+    assert note == "26.5 % of the prompt tokens would be hits of an infinite prefix cache"  # 45 of 170
+
+
+def test_turns_that_keep_a_part_still_begin_with_their_prefix(tmp_path: Path) -> None:
+    """Contexts that shrink are known in blocks of 16: sessions of one prefix share its whole blocks all the same, as
+    far as each has it, and what is kept of a prompt holds its prefix."""
+    header = f"{HEADER},session_id,kept_tokens"
+    rows = ("0,400,5,p,100,a,0", "1,600,5,p,100,a,300", "2,700,5,p,100,b,0", "3,90,5,p,70,c,0", "4,90,5,q,70,d,0")
+    content = read(tmp_path, *rows, header=header).content
+    shared = common(content).tolist()
+    assert shared[0][1:] == [18, 6, 4, 0] and shared[2][3:] == [4, 0] and shared[3][4] == 0

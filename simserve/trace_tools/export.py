@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from simserve.errors import OutputError, TraceError
-from simserve.request import IntColumn, Ranges
+from simserve.request import Content, IntColumn
 from simserve.scenario.messages import printable
 from simserve.workload.prefix_columns import told_of_prefixes
 from simserve.workload.sessions import NO_SESSION
@@ -133,10 +133,8 @@ def _frame(trace: Trace, time_cells: TimeCells, ids_cell: Callable[[IntColumn], 
             columns["wait_s"] = time_cells(trace.wait_ns)
     if trace.kept is not None:
         columns["kept_tokens"] = trace.kept
-    if isinstance(trace.content, Ranges):
-        if trace.kept is None or trace.content.lead_first is not None:
-            columns |= told_of_prefixes(trace.content)
-    elif trace.kept is None and trace.content is not None:
+    columns |= told_of_prefixes(trace.content, trace.num_prompt_tokens, keeps_told=trace.kept is not None)
+    if trace.kept is None and isinstance(trace.content, Content):
         ids, offsets = trace.content.ids, trace.content.offsets.tolist()
         lists = [ids_cell(ids[begin:end]) for begin, end in itertools.pairwise(offsets)]
         columns["prefix_hashes"] = pd.Series(lists, dtype=object)

@@ -1,5 +1,4 @@
-"""Sessions as conversations: what is taken for granted where a trace does not tell what turns keep, and what turns that
-begin with shared prefixes hold."""
+"""Sessions as conversations: what is taken for granted where a trace does not tell what turns keep."""
 
 from __future__ import annotations
 
@@ -9,8 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from simserve.clients.plan import NOBODY
-from simserve.request import Content, IntColumn, Ranges, RequestTable
-from simserve.workload.content import led_by, taken
+from simserve.request import Content, IntColumn, RequestTable
 from simserve.workload.kept import continued, session_content
 from simserve.workload.sessions import before_in_session
 
@@ -25,7 +23,7 @@ def continuing(table: RequestTable) -> tuple[RequestTable, str]:
     if isinstance(content, Content):
         content, kept = _with_answers(content, before, kept, prompts)
     elif kept.any():
-        content = begun_content(before, kept, prompts, outputs, content)
+        content = session_content(before, kept, prompts, outputs, content)
     num_continuing = int((kept > 0).sum())
     if not num_continuing:
         return table, ""
@@ -34,18 +32,6 @@ def continuing(table: RequestTable) -> tuple[RequestTable, str]:
         f"{num_continuing:,} of {num_later:,} later turns are as long as the prompt and answer before them, and are "
         "taken to begin with these (workload.sessions_continue: false takes nothing for granted)"
     )
-
-
-def begun_content(
-    before: IntColumn, kept: IntColumn, prompts: IntColumn, outputs: IntColumn, prefixes: Ranges | None
-) -> Content | Ranges:
-    """``session_content`` of requests that keep all or nothing of what was before them; whoever keeps nothing begins
-    with its shared prefix."""
-    content = session_content(before, kept, prompts, outputs)
-    if prefixes is None or not isinstance(content, Ranges) or not prefixes.num_tokens.any():
-        return content
-    _, openings, of = np.unique(content.first, return_index=True, return_inverse=True)
-    return led_by(content, taken(prefixes, openings[of]))
 
 
 def _with_answers(

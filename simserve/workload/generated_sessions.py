@@ -19,8 +19,8 @@ from simserve.scenario.fields import MAX_SECONDS, MAX_TOKENS
 from simserve.scenario.session_models import SessionsConfig
 from simserve.scenario.workload_models import GeneratedWorkload
 from simserve.workload.content import taken
-from simserve.workload.conversations import begun_content
 from simserve.workload.generate import lengths
+from simserve.workload.kept import session_content
 from simserve.workload.prefixes import drawn_prefixes
 from simserve.workload.sessions import OWN_TIME, before_in_session
 from simserve.workload.streams import stream
@@ -73,7 +73,7 @@ def drawn_sessions(config: GeneratedWorkload, sessions: SessionsConfig, seed: in
     if num_ended:
         notes.append(f"{num_ended:,} of {session[-1] + 1:,} sessions end before a prompt of more than {limit:,} tokens")
     kept = np.where(before == NOBODY, 0, (prompts + outputs)[before])
-    content = begun_content(before, kept, prompts, outputs, taken(drawn.prefixes, session))
+    content = session_content(before, kept, prompts, outputs, taken(drawn.prefixes, session))
     return DrawnSessions(
         session, prompts, outputs, np.where(before == NOBODY, OWN_TIME, waits_ns), content, tuple(notes)
     )

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from simserve.clients.plan import NOBODY
 from simserve.request import Chain, Content, IntColumn, Ranges
-from simserve.workload.content import ranges_of
+from simserve.workload.content import led_by, ranges_of, taken
 
 TOKENS_PER_BLOCK = 16  # where contexts shrink: the usual block sizes of engines are its multiples
 
@@ -27,9 +27,12 @@ def kept_of_those_left(kept: IntColumn, before: IntColumn, is_left: npt.NDArray[
     return kept
 
 
-def session_content(before: IntColumn, kept: IntColumn, prompts: IntColumn, outputs: IntColumn) -> Content | Ranges:
+def session_content(
+    before: IntColumn, kept: IntColumn, prompts: IntColumn, outputs: IntColumn, prefixes: Ranges | None = None
+) -> Content | Ranges:
     """What requests hold of which ``kept`` tells how many tokens of the prompt and answer ``before`` it a prompt begins
-    with; of lengths in tokens, by rows of which ``before`` names earlier ones.
+    with; of lengths in tokens, by rows of which ``before`` names earlier ones. Whoever keeps nothing begins with its
+    shared prefix.
 
     Ranges, exact to the token, where contexts grow or begin anew; whole blocks of 16 tokens where some shrink, or two
     grow out of one.
@@ -39,8 +42,8 @@ def session_content(before: IntColumn, kept: IntColumn, prompts: IntColumn, outp
     kept = np.where(follows, np.minimum(kept, prompts), 0)
     grown_from = before[kept > 0]
     if ((kept == 0) | (kept >= whole)).all() and len(np.unique(grown_from)) == len(grown_from):
-        return _grown(before, kept > 0, sizes)
-    return _in_blocks(before, kept, sizes)
+        return _grown(before, kept > 0, sizes, prefixes)
+    return _in_blocks(before, kept, sizes, prefixes)
 
 
 def continued(before: IntColumn, prompts: IntColumn, outputs: IntColumn) -> IntColumn:
@@ -71,22 +74,36 @@ def _same_tokens(a: Chain, b: Chain) -> int:
     return min(same * a.block_tokens, a.num_tokens, b.num_tokens)
 
 
-def _grown(before: IntColumn, continues: npt.NDArray[np.bool_], sizes: IntColumn) -> Ranges:
-    """Requests that continue each other begin alike."""
+def _grown(before: IntColumn, continues: npt.NDArray[np.bool_], sizes: IntColumn, prefixes: Ranges | None) -> Ranges:
+    """Requests that continue each other begin alike, as the first of them does."""
     opening = np.arange(len(before))
     for i in np.flatnonzero(continues).tolist():
         opening[i] = opening[before[i]]
-    return ranges_of(opening, sizes)
+    content = ranges_of(opening, sizes)
+    if prefixes is None or not prefixes.num_tokens.any():
+        return content
+    return led_by(content, taken(prefixes, opening))
 
 
-def _in_blocks(before: IntColumn, kept: IntColumn, sizes: IntColumn) -> Content:
-    """An id per whole block: those of the request before as far as they are kept, and new ones for the rest."""
+def _in_blocks(before: IntColumn, kept: IntColumn, sizes: IntColumn, prefixes: Ranges | None) -> Content:
+    """An id per whole block: those of the request before as far as they are kept, or of a shared prefix where nothing
+    is, and new ones for the rest."""
+    begun, num_ids = _prefix_blocks(len(before), prefixes)
     rows: list[IntColumn] = []
-    num_ids = 0
     for i, (num_blocks, num_kept) in enumerate(zip((sizes // TOKENS_PER_BLOCK).tolist(), kept.tolist(), strict=True)):
-        old = rows[before[i]][: num_kept // TOKENS_PER_BLOCK] if num_kept else np.zeros(0, np.int64)
+        old = rows[before[i]][: num_kept // TOKENS_PER_BLOCK] if num_kept else np.arange(*begun[i])
         num_new = num_blocks - len(old)
         rows.append(np.concatenate([old, np.arange(num_ids, num_ids + num_new)]))
         num_ids += num_new
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes // TOKENS_PER_BLOCK)])
     return Content(np.concatenate(rows), offsets, TOKENS_PER_BLOCK)
+
+
+def _prefix_blocks(num_rows: int, prefixes: Ranges | None) -> tuple[list[tuple[int, int]], int]:
+    """Begin and end of the ids of each row's prefix, whole blocks, and how many ids all prefixes have."""
+    if prefixes is None:
+        return [(0, 0)] * num_rows, 0
+    num_blocks = prefixes.num_tokens // TOKENS_PER_BLOCK
+    first = ranges_of(prefixes.first, num_blocks).first
+    ends = first + num_blocks
+    return list(zip(first.tolist(), ends.tolist(), strict=True)), int(ends.max(initial=0))

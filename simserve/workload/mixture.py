@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simserve.errors import ScenarioError
-from simserve.request import IntColumn, Ranges, RequestTable, Tenant, Tenants
+from simserve.request import IntColumn, RequestTable, Tenant, Tenants
 from simserve.scenario.fields import MAX_SECONDS
 from simserve.scenario.tenant_models import TracedTenant
 from simserve.scenario.workload_models import TenantConfig, TenantsWorkload
@@ -63,7 +63,8 @@ def mixture(config: TenantsWorkload, seed: int, base_dir: Path) -> tuple[Request
         notes += [f"tenant {name}: {count:,} of {len(rows):,} {what}" for what, count in sent.counts.items() if count]
     each = tuple(Tenant(name, **tenant.slo.model_dump()) for name, tenant in config.tenants.items())
     table = RequestTable(arrival_ns, **columns, content=joined(parts, n), tenants=Tenants(each, of))
-    return table, notes + _of_content(table)
+    are_declared = not any(part.tenant in traces for part in parts)
+    return table, notes + _of_content(table, are_declared)
 
 
 def total_rate_rps(config: TenantsWorkload, base_dir: Path) -> float:
@@ -108,11 +109,11 @@ def _ended(name: str, trace: TenantTrace, rows: npt.NDArray[np.intp], arrival_ns
     return [f"tenant {name}: its trace of {len(rows):,} requests is over {when}"]
 
 
-def _of_content(table: RequestTable) -> list[str]:
-    """A note of what prompts have in common, if anything is known of it."""
+def _of_content(table: RequestTable, are_declared: bool) -> list[str]:
+    """A note of what prompts have in common, if anything is known of it; ``are_declared``: by shared_prefixes alone."""
     if table.content is None:
         return []
-    if isinstance(table.content, Ranges):
+    if are_declared:
         return [in_words(table, ON_TOP)]
     repeated, total = repeated_tokens(table)
     return [f"{100 * repeated / total:.1f} % of the prompt tokens would be hits of an infinite prefix cache"]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from simserve.request import IntColumn, Ranges
+from simserve.request import Content, IntColumn, Ranges
 from simserve.workload.columns import Column
 from simserve.workload.content import parts, ranges_of
 from simserve.workload.refusal import refusal
@@ -40,13 +40,25 @@ def prefixes_of(frame: pd.DataFrame) -> Ranges | None:
     return ranges_of(frame["prefix"].to_numpy(), frame["prefix_tokens"].to_numpy())
 
 
-def told_of_prefixes(content: Ranges) -> dict[str, Any]:
-    """The two columns for requests of known beginnings: what leads them, where others do, else what they are known to
-    begin with. Ids are numbered from 0 by first appearance, null where nothing is known."""
+def only_begin_alike(content: Content | Ranges | None, num_prompt_tokens: IntColumn) -> bool:
+    """Whether all that is known are beginnings of prompts; what turns hold of answers before them goes on beyond."""
+    return isinstance(content, Ranges) and bool((content.num_tokens <= num_prompt_tokens).all())
+
+
+def told_of_prefixes(
+    content: Content | Ranges | None, num_prompt_tokens: IntColumn, keeps_told: bool
+) -> dict[str, Any]:
+    """The two columns for requests of known beginnings, nothing for others: what leads them, where others do, else what
+    their prompts are known to begin with. Ids are numbered from 0 by first appearance, null where nothing is known.
+    With ``keeps_told`` other columns say what turns hold of those before them."""
+    if not isinstance(content, Ranges):
+        return {}
     own, lead = parts(content)
+    if content.lead_first is None and keeps_told and not only_begin_alike(content, num_prompt_tokens):
+        return {}
     begun = own if content.lead_first is None else lead
     is_known = begun.num_tokens > 0
     ids = pd.array(np.zeros(len(begun), np.int64), dtype="Int64")
     ids[is_known] = pd.factorize(begun.first[is_known])[0]
     ids[~is_known] = pd.NA
-    return {"prefix_id": ids, "prefix_tokens": begun.num_tokens}
+    return {"prefix_id": ids, "prefix_tokens": np.minimum(begun.num_tokens, num_prompt_tokens)}

@@ -10,6 +10,7 @@ import pandas as pd
 from simserve.clients.plan import Turns
 from simserve.request import RequestTable
 from simserve.workload.kept import kept_of_content
+from simserve.workload.prefix_columns import only_begin_alike
 from simserve.workload.sessions import NO_SESSION, before_in_session
 from simserve.workload.timestamps import NS_PER_S
 
@@ -22,5 +23,7 @@ def told_of_sessions(table: RequestTable, turns: Turns | None) -> dict[str, Any]
     session = pd.array(table.session, dtype="Int64")
     session[table.session == NO_SESSION] = pd.NA
     waits = {} if turns is None else {"wait_s": np.where(turns.follows, turns.wait_ns / NS_PER_S, np.nan)}
-    kept = kept_of_content(before_in_session(table.session), table.content, table.num_prompt_tokens)
+    kept = np.zeros(len(table), np.int64)
+    if not only_begin_alike(table.content, table.num_prompt_tokens):  # which prefix_id tells, of other sessions as well
+        kept = kept_of_content(before_in_session(table.session), table.content, table.num_prompt_tokens)
     return {"session_id": session, **waits, "kept_tokens": kept}

@@ -14,9 +14,8 @@ import pandas as pd
 from simserve.request import Content, IntColumn, Ranges, Tenants
 from simserve.scenario.messages import printable
 from simserve.workload.columns import Column
-from simserve.workload.conversations import begun_content
 from simserve.workload.dialects import choose_dialect, match_columns
-from simserve.workload.kept import kept_of_those_left
+from simserve.workload.kept import kept_of_those_left, session_content
 from simserve.workload.odd_rows import counted
 from simserve.workload.owners import in_order
 from simserve.workload.prefix_columns import prefixes_of
@@ -164,7 +163,7 @@ def _content(rows: TraceRows, ordered: pd.DataFrame) -> Content | Ranges | None:
     if "kept" in ordered:
         names = ("kept", "num_prompt_tokens", "num_output_tokens")
         kept, prompts, outputs = (ordered[name].to_numpy() for name in names)
-        return begun_content(before_in_session(ordered["session"].to_numpy()), kept, prompts, outputs, prefixes)
+        return session_content(before_in_session(ordered["session"].to_numpy()), kept, prompts, outputs, prefixes)
     if rows.ids is None:
         return prefixes
     nodes = rows.ids.nodes(ordered.index.to_numpy())
