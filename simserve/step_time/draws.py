@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from simserve.step_time.monotone import non_decreasing
 from simserve.step_time.no_cache import bare_forwards, no_cache_readings
-from simserve.step_time.profile_schema import NoCacheTable, Profile, Table, TableRow
+from simserve.step_time.profile_schema import NoCacheTable, Profile, RepeatedSteps, Table, TableRow
 
 _UNKNOWN_SHARED = 0.1  # of a profile that does not tell how its runs differ: the middle of what was seen on CPUs
 
@@ -19,7 +19,8 @@ class ProfileDraws:
 
     Each is a bootstrap: the samples of every cell drawn anew with replacement, and what the table says (their median,
     or what was fitted to it) multiplied by how their median changed; then by a factor for the run, shared by all cells,
-    and one for each cell, log-normal by the profile's noise between runs.
+    and one for each cell, log-normal by the profile's noise between runs. Ratios of repeated decodes are drawn by the
+    samples of their chains.
     Mixed steps are corrected as measured, since their correction is relative to the tables (an addition is scaled with
     the run).
     """
@@ -27,6 +28,7 @@ class ProfileDraws:
     def __init__(self, profile: Profile) -> None:
         self._profile = profile
         self._prefill, self._decode = _samples(profile, "prefill"), _samples(profile, "decode")
+        self._chains = _chains(profile)
         self._whole = bare_forwards(profile)
         readings = no_cache_readings(profile.samples, profile.provenance.clock)
         self._readings = {length: np.array(seconds) for length, seconds in readings.items()}
@@ -44,7 +46,15 @@ class ProfileDraws:
             scaled = tuple(tuple(value * shared for value in row) for row in mixed.values)
             mixed = mixed.model_copy(update={"values": scaled})
         tables = {"prefill": prefill, "decode": decode, "mixed": mixed, "no_cache": self._forwards(shared, rng)}
-        return self._profile.model_copy(update=tables)
+        return self._profile.model_copy(update=tables | {"repeated": self._repeated(rng)})
+
+    def _repeated(self, rng: np.random.Generator) -> RepeatedSteps | None:
+        repeated = self._profile.repeated
+        if repeated is None:
+            return None
+        known = zip(repeated.batch_sizes, repeated.ratios, strict=True)
+        drawn = tuple(ratio * _change(self._chains.get(size), rng) for size, ratio in known)
+        return repeated.model_copy(update={"ratios": drawn})
 
     def _forwards(self, shared: float, rng: np.random.Generator) -> NoCacheTable | None:
         if self._whole is None:
@@ -71,6 +81,15 @@ def _change(cell: npt.NDArray[np.float64] | None, rng: np.random.Generator) -> f
     """How the median of a cell's samples changes when they are drawn anew: a ratio, so that no draw of wild samples
     takes less than no time."""
     return 1.0 if cell is None else float(np.median(rng.choice(cell, len(cell))) / np.median(cell))
+
+
+def _chains(profile: Profile) -> dict[int, npt.NDArray[np.float64]]:
+    """Seconds of the chained steps that were fitted, by batch size; their contexts are alike but for a few tokens."""
+    groups: dict[int, list[float]] = {}
+    for sample in profile.repeated.samples if profile.repeated is not None else ():
+        if not sample.held_out:
+            groups.setdefault(sample.batch_size, []).append(sample.seconds(profile.provenance.clock))
+    return {size: np.array(seconds) for size, seconds in groups.items()}
 
 
 def _samples(profile: Profile, phase: str) -> Rows:
