@@ -56,6 +56,18 @@ CASES = [
         small(workload__arrivals__rate_rps="1e3"),
         "workload.arrivals.rate_rps: must be a number (got '1e3', which YAML reads as text; write 1000)",
     ),
+    (
+        small(workload__arrivals__rate_rps="1e-12"),
+        "workload.arrivals.rate_rps: must be a number (got '1e-12', which YAML reads as text; write 1.0e-12)",
+    ),
+    (
+        small(workload__arrivals__rate_rps="1.25e-5"),
+        "workload.arrivals.rate_rps: must be a number (got '1.25e-5', which YAML reads as text; write 0.0000125)",
+    ),
+    (
+        small(workload__arrivals__rate_rps="3e300"),
+        "workload.arrivals.rate_rps: must be a number (got '3e300', which YAML reads as text; write 3.0e+300)",
+    ),
     (small(workload__arrivals__rate_rps=float("nan")), "workload.arrivals.rate_rps: must be a finite number (got nan)"),
     (small(workload__arrivals__rate_rps=float("inf")), "workload.arrivals.rate_rps: must be a finite number (got inf)"),
     (small(workload__output_tokens={"values": [4, 0]}), "workload.output_tokens.values[1]: must be ≥ 1 (got 0)"),
@@ -110,6 +122,13 @@ def test_one_sentence_names_place_rule_and_value(tmp_path: Path, data: object, e
     assert message.startswith(f"small.yaml: {expected}")
     assert "\n" not in message
     assert isinstance(caught.value, InputError)
+
+
+def test_a_tenant_without_its_file_is_told_of_its_own_key(tmp_path: Path) -> None:
+    """Not to set workload.trace, which is another workload's key."""
+    with pytest.raises(ScenarioError) as caught:
+        load(tmp_path, small(workload={"num_requests": 4, "tenants": {"chat": {"trace": None}}}))
+    assert str(caught.value) == "small.yaml: workload.tenants.chat.trace: must name the trace file (got null)"
 
 
 def test_of_several_problems_the_misspelt_key_comes_first(tmp_path: Path) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Iterable, Mapping
+from decimal import Decimal
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -13,6 +15,7 @@ from pydantic_core import ErrorDetails
 from simserve.scenario.kinds import choice_at
 
 Path = tuple[int | str, ...]
+_LONG, _MAX_DIGITS = 1e15, 12  # numbers beyond, or of more characters, are told with an exponent
 
 _LIMITS = {
     "greater_than_equal": ("≥", "ge"),
@@ -114,13 +117,20 @@ def _hint(kind: str, value: object, context: Mapping[str, Any]) -> str:
         number = float(value)
     except ValueError:
         return ""
-    if not abs(number) < 1e15 or (kind == "int_type" and not number.is_integer()):
+    if not math.isfinite(number) or (kind == "int_type" and not (number.is_integer() and abs(number) < _LONG)):
         return ""
     return f", which YAML reads as {'text' if isinstance(value, str) else 'a fraction'}; write {_plain(number)}"
 
 
 def _plain(number: float) -> str:
-    return str(int(number)) if number.is_integer() else f"{number:f}".rstrip("0")
+    """As YAML reads a number: with its digits all, or, where these are many, a point and a signed exponent."""
+    if number.is_integer() and abs(number) < _LONG:
+        return str(int(number))
+    digits = f"{Decimal(repr(number)):f}"
+    if len(digits) <= _MAX_DIGITS:
+        return digits
+    mantissa, _, exponent = f"{Decimal(repr(number)):e}".partition("e")
+    return f"{mantissa}{'' if '.' in mantissa else '.0'}e{exponent}"
 
 
 def _unknown_key(key: str, path: Path, model: type[BaseModel]) -> str:

@@ -6,14 +6,16 @@ from pydantic import Field
 
 from simserve.scenario.fields import Strict, Tokens
 from simserve.scenario.slo_models import SloConfig
-from simserve.scenario.trace_models import ResampleConfig, TraceFormat, TracePath
+from simserve.scenario.trace_models import ResampleConfig, TenantTracePath, TraceFormat
 
 
 class TracedTenant(Strict):
     """A tenant who sends the requests of a trace at their own times, the first at 0, once: when they are over, it sends
     no more. Without ``resample`` they are the same whatever the seed."""
 
-    trace: TracePath = Field(description="path of the trace, relative to this file; one whose requests have times")
+    trace: TenantTracePath = Field(
+        description="path of the trace, relative to this file; one whose requests have times"
+    )
     format: TraceFormat = Field("auto", description="whose columns the trace has; auto: told from the columns")
     limit: int | None = Field(None, ge=1, description="only its first so many requests by arrival; null: all")
     rate_scale: float = Field(

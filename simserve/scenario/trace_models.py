@@ -11,12 +11,20 @@ from simserve.scenario.fields import MAX_REQUESTS, Strict
 
 def _named_file(value: object) -> object:
     if value is None or value == "":
-        got = "null" if value is None else "empty text"
-        raise ValueError(f"must name the trace file (got {got}); give it by --set workload.trace=FILE")
+        raise ValueError(f"must name the trace file (got {'null' if value is None else 'empty text'})")
     return value
 
 
-TracePath = Annotated[str, BeforeValidator(_named_file), WithJsonSchema({"type": ["string", "null"]})]
+def _given_or_set(value: object) -> object:
+    try:
+        return _named_file(value)
+    except ValueError as error:
+        raise ValueError(f"{error}; give it by --set workload.trace=FILE") from None
+
+
+_JSON_SCHEMA = WithJsonSchema({"type": ["string", "null"]})
+TenantTracePath = Annotated[str, BeforeValidator(_named_file), _JSON_SCHEMA]
+TracePath = Annotated[str, BeforeValidator(_given_or_set), _JSON_SCHEMA]
 TraceFormat = Literal[
     "auto",
     "azure",
