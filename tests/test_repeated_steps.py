@@ -130,6 +130,13 @@ def test_every_batch_size_has_a_chain_and_those_held_out_share_no_step(
         assert not point.held_out or abs(point.num_context_tokens - other.num_context_tokens) > point.num_repeats
 
 
+def test_where_no_workload_is_known_chains_are_few_and_short() -> None:
+    """Every second batch size, three steps before the last: a quarter of the steps that the quick grid has anyway."""
+    points = chain_points(Axes((1, 2, 4, 8, 16, 64), (1, 1024)), 0, sparse=True)
+    assert [p.batch_size for p in points if not p.held_out] == [1, 4, 16]
+    assert {p.num_repeats for p in points} == {3} and len(points) <= 4
+
+
 # --- fitting and keeping ---------------------------------------------------------------------------------------------
 
 

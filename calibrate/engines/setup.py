@@ -37,7 +37,7 @@ def set_up_engine(source: ModelSource, device: str, dtype: str, options: Calibra
     axes = make_axes(options.grid, on_gpu, limits)
     grid += [point for point in held_out_points(options.grid, axes, options.seed) if point.phase != "no_cache"]
     if options.overhead_for is None:  # what a bare forward took follows its own kind already
-        grid += chain_points(axes[1], options.seed)
+        grid += chain_points(axes[1], options.seed, sparse=True)
     if not _mixes(options):
         grid = [point for point in grid if point.phase != "mixed" and not point.context_spread]
     return start_engine(source, device, dtype, options, grid)
