@@ -28,6 +28,12 @@ def good_requests(columns: Mapping[str, FloatColumn], finished: Mask, slo: objec
     return good
 
 
+def has_limits(tenants: Tenants | None, slo: object) -> bool:
+    """Whether anything is asked of anybody, by a tenant's own limits or by the scenario's ``slo``."""
+    own = () if tenants is None else tenants.each
+    return any(getattr(each, name, None) is not None for each in (slo, *own) for name in SLO_LATENCIES)
+
+
 def _limit(name: str, common: float | None, tenants: Tenants | None) -> float | FloatColumn | None:
     """One limit for all (null: none), or a column where tenants may have limits of their own (infinite: none)."""
     if tenants is None:

@@ -13,6 +13,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 from rich.text import Text
 
+from simserve.fairness import has_limits
+
 if TYPE_CHECKING:
     from simserve.simulate import RunResult
 
@@ -115,22 +117,26 @@ def comparison(result: RunResult) -> Table:
     for name in result.variants:
         table.add_column(Text(name), justify="right", overflow="fold")
     summaries = [{**variant.summary, "simulated_model": variant.model.entry()} for variant in result.variants.values()]
-    limits = [limit for variant in result.variants.values() for limit in variant.scenario.slo.model_dump().values()]
-    tenants = result.workload.table.tenants
-    limits += [limit for tenant in (tenants.each if tenants else ()) for limit in tenant[1:]]
+    is_limited = _is_limited(result)
     for row in ROWS:
         values = [look_up(summary, row.path) for summary in summaries]
         if row.only_if_differs and not _differ(values):
             continue
-        if (row.only_if_any and not any(values)) or (row.path == "goodput_rps" and limits.count(None) == len(limits)):
+        if (row.only_if_any and not any(values)) or (row.path == "goodput_rps" and not is_limited):
             continue
         table.add_row(row.label, *(_cell(row, value, None if i == 0 else values[0]) for i, value in enumerate(values)))
     return table
 
 
+def _is_limited(result: RunResult) -> bool:
+    """Whether anything is asked of anybody, in any variant."""
+    tenants = result.workload.table.tenants
+    return any(has_limits(tenants, variant.scenario.slo) for variant in result.variants.values())
+
+
 def tenants_table(result: RunResult) -> Table:
     """What each tenant got, and how equal that is: a column per variant, as in ``comparison``; of many tenants
-    for those who send most."""
+    for those who send most; limits where there are any."""
     sent = {
         name: each["num_requests"] for name, each in next(iter(result.variants.values())).summary["tenants"].items()
     }
@@ -142,12 +148,16 @@ def tenants_table(result: RunResult) -> Table:
     for name in result.variants:
         table.add_column(Text(name), justify="right", overflow="fold")
     summaries = [variant.summary for variant in result.variants.values()]
+    rows, fairness_rows = (
+        [row for row in every if row.path != "slo_attainment" or _is_limited(result)]
+        for every in (TENANT_ROWS, FAIRNESS_ROWS)
+    )
     for tenant in (name for name in sent if name in most):
-        for row in TENANT_ROWS:
+        for row in rows:
             values = [look_up(summary["tenants"][tenant], row.path) for summary in summaries]
             cells = (_cell(row, value, None if i == 0 else values[0]) for i, value in enumerate(values))
             table.add_row(Text(f"{tenant}: {row.label}"), *cells)
-    for row in FAIRNESS_ROWS:
+    for row in fairness_rows:
         table.add_row(row.label, *(_cell(row, look_up(summary["fairness"], row.path), None) for summary in summaries))
     return table
 

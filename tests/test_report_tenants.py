@@ -11,6 +11,7 @@ import altair as alt
 import numpy as np
 import pytest
 
+from simserve.fairness import has_limits
 from simserve.report.comparison import all_rows
 from simserve.report.content import Content, Section, page_content
 from simserve.report.figure import Figure, Table
@@ -18,7 +19,6 @@ from simserve.report.style import variant_styles
 from simserve.report.tenants import (
     MAX_DRAWN,
     MAX_LISTED,
-    has_limits,
     num_drawn,
     tenant_figures,
     tenant_notes,

@@ -4,13 +4,16 @@ import io
 from dataclasses import replace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from rich.console import Console
 
+from simserve.request import Tenant, Tenants
 from simserve.scenario import parse_scenario
+from simserve.scenario.slo_models import SloConfig
 from simserve.simulated_model import simulated_model
 from simserve.step_time.source import StepTimeSource
-from simserve.terminal import ROWS, badges, comparison, look_up, print_result, progress_bar
+from simserve.terminal import ROWS, badges, comparison, look_up, print_result, progress_bar, tenants_table
 from tests.run_builders import SCENARIO, two_variants
 
 
@@ -41,6 +44,29 @@ def test_rows_that_say_nothing_are_left_out():
             update={"slo": variant.scenario.slo.model_copy(update={"ttft_s": None})}
         )
     assert "goodput" not in _text(comparison(result))
+
+
+def _shared(*each):
+    """A tenant each for the first requests of ``two_variants``, whose scenario has a limit of TTFT."""
+    result = two_variants()
+    table = replace(result.workload.table, tenants=Tenants(each, np.zeros(len(result.workload.table), np.int64)))
+    result.workload = replace(result.workload, table=table)
+    for variant in result.variants.values():
+        of_chat = {"num_requests": 3, "num_finished": 2, "slo_attainment": 1.0}
+        variant.summary |= {"tenants": {"chat": of_chat}, "fairness": {"slo_attainment": 1.0, "speed": 1.0}}
+    return result
+
+
+def test_limits_of_tenants_are_told_where_there_are_any():
+    """The scenario's, or a tenant's own; who was promised nothing is not said to be within it."""
+    result = _shared(Tenant("chat"))
+    assert "requests within limits" in _text(tenants_table(result))
+    for variant in result.variants.values():
+        variant.scenario = variant.scenario.model_copy(update={"slo": SloConfig()})
+    assert "within limits" not in _text(tenants_table(result))
+    own = replace(result.workload.table, tenants=Tenants((Tenant("chat", e2e_s=9.0),), np.zeros(3, np.int64)))
+    result.workload = replace(result.workload, table=own)
+    assert _text(tenants_table(result)).count("within limits") == 2
 
 
 def test_every_row_leads_to_a_number_of_the_summary():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 from simserve.compare.block_length import block_length
@@ -22,6 +23,7 @@ from simserve.compare.read import Run
 from simserve.compare.requests import LATENCIES, Requests, read_requests
 from simserve.compare.resample import NUM_DRAWS, Resamples, draw_blocks
 from simserve.distributions import FloatColumn
+from simserve.fairness import has_limits
 from simserve.report.words import dig
 
 SCHEMA_VERSION = 1
@@ -131,9 +133,7 @@ def _slo(run: Run, variant: str) -> dict[str, Any]:
 
 
 def _has_limits(requests: Requests, slo: dict[str, Any]) -> bool:
-    """Whether anything is asked of anybody."""
-    own = () if requests.tenants is None else (limit for each in requests.tenants.each for limit in each[1:])
-    return any(limit is not None for limit in (*slo.values(), *own))
+    return has_limits(requests.tenants, SimpleNamespace(**slo))
 
 
 def _head(run: Run) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from simserve.fairness import has_limits
 from simserve.metrics import timeline
 from simserve.report.aggregate import group_reasons
 from simserve.report.cache import cache_figures
@@ -21,7 +22,7 @@ from simserve.report.slots import slot_figures, slot_table
 from simserve.report.style import VariantStyle, variant_styles
 from simserve.report.surface import Surface, surface_figures
 from simserve.report.tenants import INTRO as TENANTS_INTRO
-from simserve.report.tenants import MAX_LISTED_OPEN, has_limits, tenant_figures, tenant_notes, tenant_table
+from simserve.report.tenants import MAX_LISTED_OPEN, tenant_figures, tenant_notes, tenant_table
 from simserve.report.traffic import traffic_figures, traffic_sentence
 from simserve.report.words import plural
 from simserve.report.work import work_figures

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import altair as alt
 
+from simserve.fairness import has_limits
 from simserve.report.figure import Figure, Table, number_tip, share_axis, share_tip
 from simserve.report.style import VariantStyle
 from simserve.report.tenants_charts import Group, Scale, bar_chart, span_chart
@@ -52,12 +53,6 @@ class Limits(NamedTuple):
         """``TTFT 1.00 s, E2E 20.0 s``, or a dash."""
         asked = {name.removesuffix("_s").upper(): self.of(name) for name in LATENCIES}
         return ", ".join(f"{name} {duration(limit)}" for name, limit in asked.items() if limit is not None) or NOTHING
-
-
-def has_limits(tenants: Tenants | None, slo: object) -> bool:
-    """Whether anything is asked of anybody."""
-    each = (Tenant(""),) if tenants is None else tenants.each
-    return any(Limits(tenant, slo).of(name) is not None for tenant in each for name in LATENCIES)
 
 
 def tenant_figures(
