@@ -24,7 +24,7 @@ def estimate_s(plan: Plan, steps: Steps, timer: Timer, dimensions: ModelDimensio
     total = 0.0
     for point in plan.points:
         seconds = step_s(point)
-        visits = plan.wanted(seconds)
+        visits = plan.wanted_of(point, seconds)
         if point.num_repeats:
             total += seconds * (1 + visits * (1 + plan.num_repeats(point, seconds)))
             continue

@@ -94,7 +94,7 @@ class Measurer:
         self._note_dirty()
 
     def _pending(self, point: Point, round_number: int) -> bool:
-        wanted = self._plan.wanted(self._step_s.get(point))
+        wanted = self._plan.wanted_of(point, self._step_s.get(point))
         have = self._clean[point]
         return have < wanted and (round_number >= self._plan.repeats or len(self.measurement.of(point)) <= round_number)
 
@@ -202,10 +202,12 @@ class Measurer:
             self.measurement.notes.append(f"other processes disturbed every sample of {share}; their medians were kept")
 
     def _num_done(self) -> int:
-        return sum(min(len(self.measurement.of(p)), self._plan.wanted(self._step_s.get(p))) for p in self._alive())
+        return sum(
+            min(len(self.measurement.of(p)), self._plan.wanted_of(p, self._step_s.get(p))) for p in self._alive()
+        )
 
     def _num_wanted(self) -> int:
-        return sum(self._plan.wanted(self._step_s.get(p)) for p in self._alive())
+        return sum(self._plan.wanted_of(p, self._step_s.get(p)) for p in self._alive())
 
     def _alive(self) -> list[Point]:
         return [point for point in self._plan.points if point not in self._lost]

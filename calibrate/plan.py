@@ -49,6 +49,12 @@ class Plan:
             return 1
         return max(min(_LEAST_REPEATS, self.repeats), min(self.repeats, int(self.point_budget_s / step_s)))
 
+    def wanted_of(self, point: Point, step_s: float | None) -> int:
+        """As ``wanted``; of a chain that takes longer than a point's budget, once in each process."""
+        if point.num_repeats and step_s and step_s * (1 + self.num_repeats(point, step_s)) > self.point_budget_s:
+            return 1
+        return self.wanted(step_s)
+
     def num_repeats(self, point: Point, step_s: float) -> int:
         """Steps of its kind before the last of a chain, whose steps take ``step_s``: those it names, or fewer."""
         return max(min(_LEAST_IN_CHAIN, point.num_repeats), min(point.num_repeats, int(_CHAIN_BUDGET_S / step_s)))
