@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -189,6 +190,24 @@ def test_what_is_no_pool(tmp_path: Path) -> None:
     assert "--from, --to: must hold a request" in done.output
     done = CliRunner().invoke(app, ["trace", "servegen", str(tmp_path / "x"), "--from", "2d"])
     assert "--to: must be later than --from, in a day of 1800 s" in done.output
+
+
+def test_an_archive_that_cannot_be_read_is_one_plain_sentence(tmp_path: Path) -> None:
+    """Text, a pipe (which nobody waits for), a file cut short and one that is damaged: no words of the libraries'."""
+    pool_of(tmp_path / "p", A)
+    with tarfile.open(tmp_path / "whole.tar.gz", "w:gz") as archive:
+        archive.add(tmp_path / "p", "p")
+    whole = (tmp_path / "whole.tar.gz").read_bytes()
+    (tmp_path / "text").write_text("x" * 2000)
+    (tmp_path / "cut.tar.gz").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "bent.tar.gz").write_bytes(whole[:40] + bytes(40) + whole[80:])
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("text", "cut.tar.gz", "bent.tar.gz", "pipe"):
+        with pytest.raises(TraceError) as caught:
+            read_pool(tmp_path / name)
+        rule = "must be a folder or a tar archive of ServeGen's clients"
+        assert str(caught.value).startswith(f"{tmp_path / name}: {rule}")
+        assert not any(word in str(caught.value) for word in ("\\n", "method", "Error", "Errno"))
 
 
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -5,10 +5,13 @@ rate, cv, law, and the law's two parameters) and ``chunk-N-dataset.json``, or a 
 
 from __future__ import annotations
 
+import gzip
 import json
+import lzma
 import math
 import re
 import tarfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path, PurePath
 from typing import NamedTuple
@@ -76,6 +79,9 @@ def _in_folder(path: Path) -> Iterator[tuple[PurePath, str]]:
 
 
 def _in_archive(path: Path) -> Iterator[tuple[PurePath, str]]:
+    rule = "must be a folder or a tar archive of ServeGen's clients"
+    if path.exists() and not path.is_file():
+        raise refusal(path, f"{rule} (got a device or pipe)")
     try:
         with tarfile.open(path) as archive:
             for member in archive:
@@ -86,8 +92,10 @@ def _in_archive(path: Path) -> Iterator[tuple[PurePath, str]]:
                     yield place, file.read().decode("utf-8", errors="replace")
     except FileNotFoundError:
         raise refusal(path, "no such file") from None
-    except (tarfile.TarError, OSError, EOFError) as error:
-        raise refusal(path, f"must be a folder or a tar archive of ServeGen's clients ({str(error)[:80]})") from None
+    except (tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, gzip.BadGzipFile):  # their words are about all they tried
+        raise refusal(path, f"{rule} (got another file, or one that is damaged)") from None
+    except OSError as error:
+        raise refusal(path, f"cannot be read ({(error.strerror or str(error)).lower()})") from None
 
 
 def _client(files: dict[PurePath, str], folder: PurePath, number: int, where: str) -> PoolClient:
