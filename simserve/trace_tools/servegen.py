@@ -92,7 +92,8 @@ def _in_archive(path: Path) -> Iterator[tuple[PurePath, str]]:
                     yield place, file.read().decode("utf-8", errors="replace")
     except FileNotFoundError:
         raise refusal(path, "no such file") from None
-    except (tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, gzip.BadGzipFile):  # their words are about all they tried
+    except (tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, gzip.BadGzipFile):
+        # their words are of all that they tried
         raise refusal(path, f"{rule} (got another file, or one that is damaged)") from None
     except OSError as error:
         raise refusal(path, f"cannot be read ({(error.strerror or str(error)).lower()})") from None
