@@ -124,6 +124,14 @@ def test_a_trace_that_cannot_be_mixed_is_one_sentence(tmp_path: Path, text: str,
     assert str(caught.value).startswith(sentence) and "\n" not in str(caught.value)
 
 
+def test_a_missing_file_is_told_with_the_key_that_names_it(folder: Path) -> None:
+    """Of several tenants it is known whose file there is not."""
+    with pytest.raises(InputError, match=r"none.csv: no such file; name it in workload.tenants.log.trace$"):
+        mixed(folder, {"chat": CHAT, "ok": {"trace": "t.csv"}, "log": {"trace": "none.csv"}})
+    with pytest.raises(InputError, match=r"name it in workload.tenants.log.trace$"):
+        study_of(data_of({"chat": CHAT, "log": {"trace": "none.csv"}}), "s", folder, replications=2)
+
+
 @pytest.mark.parametrize(
     ("tenant", "sentence"),
     [

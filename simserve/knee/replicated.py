@@ -9,7 +9,7 @@ from typing import Any
 from simserve.scenario import Scenario, TenantsWorkload
 from simserve.scenario.messages import printable
 from simserve.scenario.tenant_models import TracedTenant
-from simserve.workload.trace import read_trace
+from simserve.workload.traced_tenants import own_trace
 
 
 def drawn_anew(
@@ -27,7 +27,7 @@ def drawn_anew(
     for name, tenant in workload.tenants.items():
         if not isinstance(tenant, TracedTenant) or tenant.resample is not None:
             continue
-        num_requests = len(read_trace(scenario.base_dir / tenant.trace, tenant.format))
+        num_requests = len(own_trace(name, tenant, scenario.base_dir))
         block = math.isqrt(min(tenant.limit or num_requests, num_requests) - 1) + 1
         tenants[name] = {**tenants[name], "resample": {"block_requests": block}}
         notes.append(

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from simserve.errors import ScenarioError
+from simserve.errors import NoTrace, ScenarioError, TraceError
 from simserve.request import IntColumn, RequestTable
+from simserve.scenario.messages import printable
 from simserve.scenario.tenant_models import TracedTenant
 from simserve.workload.content import taken
 from simserve.workload.rates import FloatColumn
@@ -55,8 +56,7 @@ def tenant_trace(name: str, config: TracedTenant, base_dir: Path, draws: Draws) 
     """A tenant's trace, its path relative to ``base_dir``, drawn anew from the tenant's own streams where it asks for
     that. Raises TraceError for a bad file, and for one that cannot be laid over others: without times, all at one time,
     or with turns that wait for answers; ScenarioError for blocks longer than the trace."""
-    path = base_dir / config.trace
-    trace = read_trace(path, config.format)
+    path, trace = base_dir / config.trace, own_trace(name, config, base_dir)
     num_requests = min(config.limit or len(trace), len(trace))
     _refuse_unmixable(trace, num_requests, path.name)
     rate_rps = (num_requests - 1) * NS_PER_S / int(trace.arrival_ns[num_requests - 1]) * config.rate_scale
@@ -72,6 +72,14 @@ def tenant_trace(name: str, config: TracedTenant, base_dir: Path, draws: Draws) 
         again = "; a request drawn again repeats its whole prompt" if table.content else ""
         notes.append(f"tenant {name}: its trace is drawn anew in {blocks}{again}")
     return TenantTrace(config, table, rate_rps, tuple(notes))
+
+
+def own_trace(name: str, config: TracedTenant, base_dir: Path) -> Trace:
+    """The file of a tenant, whole. Raises TraceError for a bad one, and for none of that name."""
+    try:
+        return read_trace(base_dir / config.trace, config.format)
+    except NoTrace as error:
+        raise TraceError(printable(f"{error}; name it in workload.tenants.{name}.trace")) from None
 
 
 def _refuse_unmixable(trace: Trace, num_requests: int, where: str) -> None:
