@@ -57,7 +57,10 @@ def test_a_faster_machine_is_said_run_by_run(monkeypatch: pytest.MonkeyPatch) ->
     """10 ms beside the calibration, 9.5, 9.6 and 9.9 beside the runs: 4 % less in the middle."""
     runs = [run_with(0.0095), run_with(0.0096), run_with(0.0099)]
     (note,) = machine_notes(profile_that_took(0.010, monkeypatch), runs)
-    assert "took -4.0% of time" in note and "(-5.0%, -4.0%, -1.0%)" in note and "no figure here is corrected" in note
+    assert "took 4.0 % less time beside the runs" in note and "no figure here is corrected" in note
+    assert "(−5.0 %, −4.0 %, −1.0 %)" in note
+    (slower,) = machine_notes(profile_that_took(0.010, monkeypatch), [run_with(0.0105)])
+    assert "took 5.0 % more time" in slower and "(+5.0 %)" in slower
 
 
 @pytest.mark.parametrize("told", [None, True, "0.01", 0.0, -1.0])

@@ -21,8 +21,9 @@ def machine_notes(scenario: Scenario, runs: Sequence[RecordedRun]) -> Iterator[s
     before = load_profile(Path(scenario.locate(config.profile)), None).provenance.reference_s
     if before is None:
         return
-    each = ", ".join(f"{seconds / before - 1:+.1%}" for seconds in taken)
+    change = median(taken) / before - 1
+    each = ", ".join(f"{seconds / before - 1:+.1%}" for seconds in taken).replace("-", "−").replace("%", " %")
     yield (
-        f"a fixed piece of work took {median(taken) / before - 1:+.1%} of time in the runs over the calibration "
-        f"({each}): what the machine itself does from minute to minute, which no figure here is corrected by"
+        f"a fixed piece of work took {100 * abs(change):.1f} % {'less' if change < 0 else 'more'} time beside the runs "
+        f"than beside the calibration ({each}): the machine's own doing, and no figure here is corrected by it"
     )
