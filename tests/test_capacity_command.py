@@ -7,6 +7,8 @@ import typer
 from typer.testing import CliRunner
 
 from simserve import capacity_command, knee_command
+from simserve.capacity.command import _tenants
+from simserve.scenario import parse_scenario
 from simserve.tasks.runner import Runner
 from tests.scenario_builders import small, write
 
@@ -116,6 +118,21 @@ def test_a_search_keeps_its_storage_in_the_folder(scenario, tmp_path):
     first = (tmp_path / "c" / "capacity.json").read_bytes()
     capacity(scenario, tmp_path / "c", *words)
     assert (tmp_path / "c" / "capacity.json").read_bytes() == first
+
+
+def test_a_trace_s_column_makes_tenants_too(tmp_path):
+    """With limits of their own for some, and with the scenario's alone; a trace of nobody's has none."""
+    head, rows = "arrival_s,num_prompt_tokens,num_output_tokens", "0,1,1{a}\n1,1,1{b}\n"
+    (tmp_path / "t.csv").write_text(f"{head},tenant\n" + rows.format(a=",a", b=",b"))
+    (tmp_path / "nobody.csv").write_text(f"{head}\n" + rows.format(a="", b=""))
+
+    def limits(**workload):
+        found = _tenants(parse_scenario(small(workload=workload, slo={"ttft_s": 9.0}), "s", tmp_path))
+        return [(each.ttft_s, each.e2e_s) for each in found]
+
+    assert limits(trace="t.csv", tenant_slos={"b": {"e2e_s": 2.0}}) == [(None, None), (None, 2.0)]
+    assert limits(trace="t.csv") == [(None, None)] * 2
+    assert limits(trace="nobody.csv") == []
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,12 @@ def test_tenants_limits_are_held_for_each_of_them_and_said():
 @pytest.mark.parametrize(
     ("text", "own", "tenants", "says"),
     [
-        ("tenant_attainment=99%", OWN, [], "needs workload.tenants; for all requests give attainment"),
+        (
+            "tenant_attainment=99%",
+            OWN,
+            [],
+            "needs workload.tenants or a trace.s column tenant; for all",
+        ),
         ("tenant_attainment=99%", NOTHING, [NOTHING], "needs the scenario's slo: to attain"),
         ("attainment=99%", NOTHING, [NOTHING], "needs the scenario's slo: to attain"),
     ],

@@ -63,7 +63,7 @@ MAY_IMPORT = {
     },
     "sweep": {*RESULT, "knee", "manifest", "report", "run_directory", "speculation", "summary", "tasks"},
     "knee": {"assemble", "manifest", "report", "scenario", "step_time", "summary", "tasks", "workload"},
-    "capacity": {"knee", "report", "scenario", "tasks"},
+    "capacity": {"knee", "report", "scenario", "tasks", "workload"},
     "compare": {"distributions", "fairness", "manifest", "report", "request", "run_directory", "summary"},
     "replay": {"clients", "distributions", "manifest", "request", "run_directory", "scenario", "summary", "workload"},
     "recorded": {*RECORDS, "distributions", "replay", "scenario", "scheduling", "workload"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,15 +16,17 @@ from simserve.capacity.find import KIND, find_capacities
 from simserve.capacity.optimize import Search, search_capacities
 from simserve.capacity.row import Asked
 from simserve.capacity.search import Effort
-from simserve.capacity.slo import parse_slos
+from simserve.capacity.slo import SloTargets, parse_slos
 from simserve.capacity.table import print_capacities
 from simserve.errors import InputError
 from simserve.knee.results import Bench, Place, open_bench, print_json
 from simserve.knee.study import Study, open_study
-from simserve.scenario import SloConfig, TenantsWorkload, TraceWorkload, WorkloadConfig
+from simserve.scenario import Scenario, TenantsWorkload, TraceWorkload
 from simserve.scenario.messages import printable
 from simserve.tasks.axes import Axis, build_axes
 from simserve.tasks.settings import grid
+from simserve.workload.owners import with_limits
+from simserve.workload.trace import read_trace
 
 RESULTS = Path("reports")
 STORAGE = "search.db"
@@ -61,7 +64,7 @@ def find_and_write(options: CapacityOptions) -> Path:
     """
     study = open_study(options.scenario, options.overrides, options.seed, options.replications)
     study = replace(study, calibration_noise=options.calibration_noise)
-    slos, note = parse_slos(options.slos, study.scenario.slo, _tenants(study.scenario.workload))
+    slos, note = parse_slos(options.slos, study.scenario.slo, _tenants(study.scenario))
     most = max(options.replications, options.max_replications)
     effort = Effort(options.replications, most, options.tolerance, study.scenario.seed)
     asked = Asked(slos, Question(options.target_rate, options.price), effort)
@@ -83,11 +86,16 @@ def find_and_write(options: CapacityOptions) -> Path:
     return page
 
 
-def _tenants(workload: WorkloadConfig) -> list[SloConfig]:
-    """What the tenants of a workload, if there are any, were promised."""
+def _tenants(scenario: Scenario) -> Sequence[SloTargets]:
+    """What each tenant of a workload, if there are any, was promised."""
+    workload = scenario.workload
     if isinstance(workload, TenantsWorkload):
         return [tenant.slo for tenant in workload.tenants.values()]
-    return list(workload.tenant_slos.values()) if isinstance(workload, TraceWorkload) else []
+    if not isinstance(workload, TraceWorkload):
+        return []
+    path = scenario.base_dir / workload.trace
+    tenants = with_limits(read_trace(path, workload.format).tenants, workload.tenant_slos, path.name)
+    return [] if tenants is None else tenants.each
 
 
 def _document(study: Study, bench: Bench, asked: Asked, axes: list[Axis], options: CapacityOptions) -> dict[str, Any]:

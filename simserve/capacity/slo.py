@@ -117,7 +117,8 @@ def parse_slos(
         if slo.metric in SHARES.values() and not own and not any(map(_limits, tenants)):
             raise SloError(printable(f"--slo {slo.text}: needs the scenario's slo: to attain; give slo: {{ttft_s: …}}"))
         if slo.metric == SHARES[TENANT_ATTAINMENT] and not tenants:
-            raise SloError(printable(f"--slo {slo.text}: needs workload.tenants; for all requests give {ATTAINMENT}=…"))
+            rule = f"needs workload.tenants or a trace's column tenant; for all requests give {ATTAINMENT}=…"
+            raise SloError(printable(f"--slo {slo.text}: {rule}"))
     return tuple(slos), None
 
 
