@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from simserve.report.content import MAX_IDS, MAX_REASONS, MAX_SURFACES, page_content
+from simserve.report.content import MAX_IDS, MAX_LEAVES, MAX_REASONS, MAX_SURFACES, flat, page_content
 from tests.report_builders import MANIFEST, PAGED, PROFILE, ROOFLINE, STATIC, SourcedStepTime, run_of, skewed_table
 
 
@@ -115,6 +115,16 @@ def test_the_manifest_is_shown_whole():
     content = page_content(run_of({"c": PAGED}, skewed_table(4)), manifest)
     assert content.provenance == [("seed", "7"), ("none", "–"), ("top", "a, b")]
     assert content.manifest == [("deep.er.x", "1"), ("deep.list", "1, 2"), ("deep.empty", "{}")]
+
+
+def test_of_a_thousand_tenants_the_page_has_the_first():
+    """Their keys would be megabytes for each variant; the file beside the page has all of them, and lists too."""
+    many = {f"t{i}": {"rate_rps": 1.0, "slo": {"ttft_s": 2.0}} for i in range(1000)}
+    leaves = list(flat({"workload": {"tenants": many, "values": list(range(200_000))}, "seed": 1}))
+    assert leaves[:2] == [("workload.tenants.t0.rate_rps", "1.0"), ("workload.tenants.t0.slo.ttft_s", "2.0")]
+    assert leaves[2 * MAX_LEAVES] == ("workload.tenants.…", f"{1000 - MAX_LEAVES} more in the file")
+    assert leaves[-2][1].endswith(f", {MAX_LEAVES - 1}, … (200,000 in the file)") and leaves[-1] == ("seed", "1")
+    assert len(leaves) == 2 * MAX_LEAVES + 3
 
 
 def test_an_slo_brings_goodput_and_its_line():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from simserve.fairness import has_limits
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 MAX_REASONS = 20  # listed per variant
 MAX_IDS = 8  # named per reason
+MAX_LEAVES = 32  # of a list or a mapping in the manifest
 MAX_SURFACES = 4
 
 
@@ -230,12 +232,15 @@ def _refused(result: RunResult) -> Section:
 
 
 def flat(value: object, path: str = "") -> Iterator[tuple[str, str]]:
-    """Leaves of a manifest as (dotted path, text)."""
+    """Leaves of a manifest as (dotted path, text): of a thousand tenants or lengths the first, as the file has all."""
     if isinstance(value, Mapping) and value:
-        for key, child in value.items():
+        for key, child in islice(value.items(), MAX_LEAVES):
             yield from flat(child, f"{path}.{key}" if path else str(key))
+        if len(value) > MAX_LEAVES:
+            yield f"{path}.…", f"{len(value) - MAX_LEAVES:,} more in the file"
     elif isinstance(value, list | tuple):
-        yield path, ", ".join(map(str, value)) or "–"
+        more = f", … ({len(value):,} in the file)" if len(value) > MAX_LEAVES else ""
+        yield path, ", ".join(map(str, value[:MAX_LEAVES])) + more or "–"
     else:
         yield path, "–" if value is None else str(value)
 
