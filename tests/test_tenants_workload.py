@@ -139,6 +139,9 @@ def test_a_tenant_that_hardly_comes_is_told_and_costs_no_time() -> None:
     """Once in thirty years beside three per second: it sends nothing, in words, and no error comes of it."""
     rare = {**CHAT, "arrivals": {"process": "constant", "rate_rps": 1e-9}}
     assert mixed({"chat": CHAT, "rare": rare}, 50).notes == ("tenant rare sends none of the first 50 requests",)
+    many = {"chat": CHAT, **{f"rare{i}": rare for i in range(100)}}
+    told = "100 of 101 tenants send none of the first 50 requests: rare0, rare1, rare2 and 97 more"
+    assert mixed(many, 50).notes == (told,)
     with pytest.raises(ScenarioError, match=r"^workload.tenants: the last of 5 requests must arrive within 1e\+09 s"):
         mixed({"rare": rare}, 5)
 

@@ -7,7 +7,7 @@ mixture with one tenant more, or longer, begins with what the shorter one has of
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -30,6 +30,7 @@ from simserve.workload.timestamps import NS_PER_S
 from simserve.workload.traced_tenants import TenantTrace, tenant_trace
 
 _SPARE = 16  # arrivals drawn beyond the expected ones at first
+_NAMED = 3
 _EARLY = 0.1  # of the span: a trace that is over so much before the end is told
 _COLUMNS = ("num_prompt_tokens", "num_output_tokens", "max_output_tokens", "priority")
 Traces = Mapping[str, TenantTrace]
@@ -45,13 +46,13 @@ def mixture(config: TenantsWorkload, seed: int, base_dir: Path) -> tuple[Request
     arrival_ns, of = _merged(config, seed, traces)
     n = len(of)
     columns = {name: np.empty(n, np.int64) for name in _COLUMNS}
-    parts, notes = [], [note for trace in traces.values() for note in trace.notes]
+    parts, silent, notes = [], [], [note for trace in traces.values() for note in trace.notes]
     if n < config.num_requests:
         notes.append(f"the tenants' traces end after {n:,} of {config.num_requests:,} requests (workload.num_requests)")
     for i, (name, tenant) in enumerate(config.tenants.items()):
         rows = np.flatnonzero(of == i)
         if not len(rows):
-            notes.append(f"tenant {name} sends none of the first {n:,} requests")
+            silent.append(name)
             continue
         sent = _sent(tenant, traces.get(name), len(rows), partial(_own, seed, name))
         if name in traces:
@@ -61,6 +62,7 @@ def mixture(config: TenantsWorkload, seed: int, base_dir: Path) -> tuple[Request
         if sent.content is not None:
             parts.append(Part(name, rows, sent.content))
         notes += [f"tenant {name}: {count:,} of {len(rows):,} {what}" for what, count in sent.counts.items() if count]
+    notes += _silent(silent, len(config.tenants), n)
     each = tuple(Tenant(name, **tenant.slo.model_dump()) for name, tenant in config.tenants.items())
     table = RequestTable(arrival_ns, **columns, content=joined(parts, n), tenants=Tenants(each, of))
     are_declared = not any(part.tenant in traces for part in parts)
@@ -98,6 +100,14 @@ def _sent(
         assert trace is not None
         return trace.requests(num_requests)
     return drawn_requests(tenant, num_requests, draws)
+
+
+def _silent(names: Sequence[str], num_tenants: int, num_requests: int) -> list[str]:
+    """A note of those who send nothing; of many the first few by name."""
+    if len(names) <= _NAMED:
+        return [f"tenant {name} sends none of the first {num_requests:,} requests" for name in names]
+    told = f"{', '.join(names[:_NAMED])} and {len(names) - _NAMED:,} more"
+    return [f"{len(names):,} of {num_tenants:,} tenants send none of the first {num_requests:,} requests: {told}"]
 
 
 def _ended(name: str, trace: TenantTrace, rows: npt.NDArray[np.intp], arrival_ns: IntColumn) -> list[str]:
