@@ -121,6 +121,29 @@ def test_sessions_end_before_contexts_grow_too_long() -> None:
     assert sum(longer) / len(longer) > 400 / len(sessions_of(workload))
 
 
+def test_first_prompts_beyond_the_limit_are_told() -> None:
+    """First turns are sent whatever their length: how many of them are longer than the limit is said, and
+    nothing is said of it where none is."""
+    drawn = chat({"max_prompt_tokens": 120}, prompt_tokens={"values": [100, 200], "shuffle": False})
+    workload = built(drawn)
+    turns = workload.clients.turns
+    assert turns is not None
+    num_long = int((workload.table.num_prompt_tokens[~turns.follows] > 120).sum())
+    assert num_long > 0
+    told = (
+        f"{num_long:,} of {(~turns.follows).sum():,} sessions begin with a prompt of more than 120 tokens, and end with"
+    )
+    assert f"{told} it" in workload.notes
+    assert "sessions begin with" not in "".join(built(chat({"max_prompt_tokens": 10_000})).notes)
+
+
+def test_sessions_that_lose_no_turn_do_not_end_early() -> None:
+    """Of one turn each, however long: none ends before another."""
+    notes = built(chat({"max_prompt_tokens": 5, "turns": {"fixed": 1}}, prompt_tokens={"fixed": 50})).notes
+    assert not any("sessions end before" in note for note in notes)
+    assert "400 of 400 sessions begin with a prompt of more than 5 tokens, and end with it" in notes
+
+
 @pytest.mark.parametrize("block_size", [1, 7, 16])
 @pytest.mark.parametrize("prefixes", [[], [{"tokens": 40, "share": 0.5, "count": 2}, {"tokens": 21, "share": 0.25}]])
 def test_what_turns_hold(prefixes: list[dict[str, Any]], block_size: int) -> None:

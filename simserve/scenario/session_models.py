@@ -22,5 +22,5 @@ class SessionsConfig(Strict):
         None, description="from an answer to the next turn of its session; null: no time at all, as of an agent"
     )
     max_prompt_tokens: Tokens | None = Field(
-        None, description="a session ends before a turn whose prompt would be longer than this (null: never)"
+        None, description="a session ends before a later turn whose prompt would be longer than this (null: never)"
     )

@@ -68,10 +68,7 @@ def drawn_sessions(config: GeneratedWorkload, sessions: SessionsConfig, seed: in
     waits_ns = _waits_ns(sessions.think_time_s, n, seed)
     _refuse_decades(before, waits_ns)
     notes = [f"sessions: {count:,} {what} cut to the distribution's max" for what, count in drawn.cut.items() if count]
-    is_over = drawn.prompts[: rows[-1] + 1] > limit
-    num_ended = len(np.unique(drawn.session[: rows[-1] + 1][is_over]))
-    if num_ended:
-        notes.append(f"{num_ended:,} of {session[-1] + 1:,} sessions end before a prompt of more than {limit:,} tokens")
+    notes += _over(drawn, int(rows[-1]) + 1, limit)
     kept = np.where(before == NOBODY, 0, (prompts + outputs)[before])
     content = session_content(before, kept, prompts, outputs, taken(drawn.prefixes, session))
     return DrawnSessions(
@@ -112,6 +109,20 @@ def _turns(config: GeneratedWorkload, sessions: SessionsConfig, num_turns: int, 
     prompts = total - np.repeat(total[begins] - added[begins], np.diff(begins, append=num_turns))
     cut = {"first prompts": first_cut, "turns' new tokens": new_cut, "answers": outputs_cut}
     return _Turns(session, prompts, outputs, prefixes, cut)
+
+
+def _over(drawn: _Turns, num_rows: int, limit: int) -> list[str]:
+    """Notes of the sessions that the limit ends early, and of those whose first prompt is beyond it."""
+    session, is_over = drawn.session[:num_rows], drawn.prompts[:num_rows] > limit
+    is_first = before_in_session(session) == NOBODY
+    counts = {
+        "end before": len(np.unique(session[is_over & ~is_first])),
+        "begin with": int((is_over & is_first).sum()),
+    }
+    of_all = f"of {session[-1] + 1:,} sessions"
+    beyond = f"a prompt of more than {limit:,} tokens"
+    told = {"end before": beyond, "begin with": f"{beyond}, and end with it"}
+    return [f"{count:,} {of_all} {what} {told[what]}" for what, count in counts.items() if count]
 
 
 def _waits_ns(config: ThinkTimeConfig | None, num_turns: int, seed: int) -> IntColumn:
