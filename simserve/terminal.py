@@ -119,7 +119,7 @@ def comparison(result: RunResult) -> Table:
     summaries = [{**variant.summary, "simulated_model": variant.model.entry()} for variant in result.variants.values()]
     is_limited = _is_limited(result)
     for row in ROWS:
-        values = [look_up(summary, row.path) for summary in summaries]
+        values = [_of_row(summary, row) for summary in summaries]
         if row.only_if_differs and not _differ(values):
             continue
         if (row.only_if_any and not any(values)) or (row.path == "goodput_rps" and not is_limited):
@@ -187,6 +187,12 @@ def badges(result: RunResult) -> list[str]:
 
 def _of(names: list[str], result: RunResult) -> str:
     return "all" if len(names) == len(result.variants) else f"{', '.join(names)}:"
+
+
+def _of_row(summary: Summary, row: Row) -> float | None:
+    """A row's number; nothing of what a prefix cache did where nobody looked anything up in one."""
+    is_sought = not row.path.startswith("kv_cache.prefix_") or look_up(summary, "kv_cache.prefix_looked_up_tokens")
+    return look_up(summary, row.path) if is_sought else None
 
 
 def look_up(summary: Summary, path: str) -> float | None:

@@ -32,6 +32,18 @@ def test_ratios_are_against_the_first_variant():
     assert _row(_text(comparison(two_variants())), "TTFT mean, ms") == ["1,000", "500", "(0.50×)"]
 
 
+def test_nothing_looked_up_is_no_rate_of_nothing():
+    """Of a variant whose cache finds nothing again there is no hit rate, nor what an infinite cache would find."""
+    result = two_variants()
+    kv_cache = {name: variant.summary["kv_cache"] for name, variant in result.variants.items()}
+    for name, looked_up in (("slow", 0), ("fast", 1000)):
+        rates = {"prefix_hit_rate": looked_up / 4000, "prefix_hit_bound": looked_up / 2000}
+        kv_cache[name].update(rates, prefix_looked_up_tokens=looked_up, prefix_evictions=0)
+    text = _text(comparison(result))
+    assert _row(text, "prefix hits, of looked-up tokens") == ["–", "25.0%"]
+    assert _row(text, "with an infinite cache") == ["–", "50.0%"]
+
+
 def test_rows_that_say_nothing_are_left_out():
     """No preemption anywhere, no line for it; a rejected request shows; goodput shows only when an SLO is named."""
     result = two_variants()
