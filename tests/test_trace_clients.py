@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
 from hypothesis import given, settings
@@ -92,6 +93,18 @@ def test_several_columns_make_a_client_together(tmp_path: Path) -> None:
     assert may_tell_clients(path, trace) == [("Model", 2), ("Log Type", 2)]
     with pytest.raises(TraceError, match=r"^--by: must be a column of b.csv \(got 'Modell'; did you mean 'Model'\?\)"):
         clients_of(path, trace, ["Modell"], 20)
+
+
+def test_what_became_of_requests_does_not_tell_their_clients(tmp_path: Path) -> None:
+    """A run's requests.parquet is a trace of ours: its figures and its states are no clients, a column more is."""
+    n = 400
+    columns = {name: [i % 3 for i in range(n)] for name in ("num_prefix_hit_tokens", "num_preemptions", "away_s")}
+    columns |= {"status": ["finished", "rejected"] * (n // 2), "reject_reason": ["", "queue is full"] * (n // 2)}
+    columns |= {"request_id": list(range(n)), "arrival_s": list(range(n)), "customer": ["a", "b"] * (n // 2)}
+    columns |= {"num_prompt_tokens": [5] * n, "num_output_tokens": [5] * n}
+    path = tmp_path / "requests.parquet"
+    pd.DataFrame(columns).to_parquet(path)
+    assert may_tell_clients(path, read_trace(path)) == [("customer", 2)]
 
 
 def test_names_are_such_as_a_scenario_takes(tmp_path: Path) -> None:

@@ -125,3 +125,15 @@ def test_whatever_the_sessions_the_section_is_valid(tmp_path: Path, rows: list[t
         return
     config = parse_scenario(small(workload=fit(trace).workload)).workload
     assert len(build_workload(config, 0, Path()).table) == len(rows)
+
+
+def test_prefixes_that_sessions_share_are_not_in_the_generator(tmp_path: Path) -> None:
+    """Sessions that begin with a text of others are drawn without it, which is said; sessions alone are all there."""
+    path = sessions_of(tmp_path / "t.csv", {**WORKLOAD, "num_requests": 300})
+    header, *rows = path.read_text().splitlines()
+    shared = tmp_path / "shared.csv"
+    for name, tokens, left_out in (("kept_tokens", "0", False), ("prefix_id,prefix_tokens,kept_tokens", "p,9,0", True)):
+        shared.write_text("\n".join([f"{header},{name}", *(f"{row},{tokens}" for row in rows)]) + "\n")
+        result = CliRunner().invoke(app, ["trace", "fit", str(shared)])
+        assert result.exit_code == 0
+        assert ("not in the generator: shared prefixes" in result.output) is left_out

@@ -24,6 +24,9 @@ REQUESTS_EACH = 20  # … and for each of them so many requests
 OTHERS = "others"
 NOBODY = "(none)"
 LONGEST_NAME = 60
+_OUTCOMES = frozenset(
+    {"variant", "requestid", "status", "rejectreason"}
+)  # of a run's requests.parquet, and its figures
 
 
 class Clients(NamedTuple):
@@ -50,8 +53,8 @@ def clients_of(path: Path, trace: Trace, by: Sequence[str], most: int) -> Client
 
 
 def may_tell_clients(path: Path, trace: Trace) -> list[tuple[str, int]]:
-    """Columns of the file that are none of its requests' times and lengths and have 2 to 50 different values, 20
-    requests to each or more; and how many."""
+    """Columns of the file that are none of its requests' times and lengths, nor what a run of ours made of them, and
+    have 2 to 50 different values, 20 requests to each or more; and how many."""
     frame = read_columns(path)
     dialect = DIALECTS[trace.format_name]
     words = {**dialect.columns, **dialect.optional, "total": dialect.total}
@@ -59,11 +62,17 @@ def may_tell_clients(path: Path, trace: Trace) -> list[tuple[str, int]]:
     assert trace.row is not None
     found = []
     for name in (str(name) for name in frame.columns if fold(str(name)) not in used):
+        if trace.format_name == "simserve" and _is_outcome(name):
+            continue
         values = frame[name].iloc[trace.row]
         is_plain = values.map(type).isin((str, int, bool)).all()
         if is_plain and 2 <= (num := values.nunique()) <= min(FEW, len(trace) // REQUESTS_EACH):
             found.append((name, num))
     return found
+
+
+def _is_outcome(name: str) -> bool:
+    return fold(name) in _OUTCOMES or name.startswith("num_") or name.endswith(("_s", "_tokens"))
 
 
 def _column(frame: pd.DataFrame, name: str, where: str) -> str:

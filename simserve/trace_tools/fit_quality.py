@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from simserve.request import IntColumn, RequestTable
+from simserve.request import IntColumn, Ranges, RequestTable
 from simserve.scenario import GeneratedWorkload, TenantsWorkload
 from simserve.trace_tools.clients import Clients
 from simserve.trace_tools.fit_arrivals import Clock, cv_of, is_coarse
@@ -122,12 +122,17 @@ def _left_out(trace: Trace, clients: Clients | None, plays: bool) -> list[str]:
         "sessions": trace.session is not None and not plays,
         f"contexts that shrink ({shrinking:,} turns)": shrinking > 0,
         "tenants": trace.tenants is not None and clients is None,
-        "shared prefixes": trace.content is not None and not plays,
+        "shared prefixes": _begin_alike(trace) if plays else trace.content is not None,
         "priorities": bool(trace.priority.any()) and (clients is None or _differ(trace.priority, clients)),
         "declared maxima": bool((trace.max_output_tokens != UNDECLARED).any())
         and _differ(trace.max_output_tokens, clients),
     }
     return [name for name, is_there in known.items() if is_there]
+
+
+def _begin_alike(trace: Trace) -> bool:
+    """Whether sessions are known to begin with what others begin with."""
+    return isinstance(trace.content, Ranges) and trace.content.lead_tokens is not None
 
 
 def _differ(column: IntColumn, clients: Clients | None) -> bool:
