@@ -73,6 +73,19 @@ CASES = [
     (small(workload__output_tokens={"values": [4, 0]}), "workload.output_tokens.values[1]: must be ≥ 1 (got 0)"),
     (small(workload__output_tokens={"values": []}), "workload.output_tokens.values: must not be empty"),
     (
+        small(workload__output_tokens={"quantiles": {"p0": 1}}),
+        "workload.output_tokens.quantiles: must have at least 2 entries (got 1)",
+    ),
+    (
+        small(workload={"num_requests": 4, "tenants": {f"t{i}": {"trace": "t.csv"} for i in range(1001)}}),
+        "workload.tenants: must have at most 1,000 entries (got 1,001)",
+    ),
+    (
+        small(workload__output_tokens={"values": [1] * 200_001}),
+        "workload.output_tokens.values: must have at most 200,000 entries (got 200,001); put more in a trace file",
+    ),
+    (small(workload__length_table=[[1.0]]), "workload.length_table: must have at least 2 entries (got 1)"),
+    (
         small(workload__prompt_tokens={"uniform": {"low": 5, "high": 4}}),
         "workload.prompt_tokens.uniform: high must be ≥ low (got low 5, high 4)",
     ),

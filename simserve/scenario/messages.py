@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sized
 from decimal import Decimal
 from typing import Any, get_args
 
@@ -90,15 +90,23 @@ def _explain(problem: ErrorDetails, model: type[BaseModel]) -> tuple[Path, str]:
     if kind == "value_error":
         rule = str(context["error"])
         return path, rule if isinstance(value, Mapping) or "(got" in rule else f"{rule} (got {shown(value)})"
+    if kind in ("too_short", "too_long") and isinstance(value, Sized) and len(value):
+        return path, _number_of_entries(kind, context, path, len(value))
     return path, f"{_rule(kind, context, problem['msg'])} (got {shown(value)}{_hint(kind, value, context)})"
+
+
+def _number_of_entries(kind: str, context: Mapping[str, Any], path: Path, found: int) -> str:
+    """Of a list or a mapping that has some, and too few or too many."""
+    bound, key = ("least", "min_length") if kind == "too_short" else ("most", "max_length")
+    in_a_trace = kind == "too_long" and path[-1:] in {("values",), ("windows",)}
+    remedy = "; put more in a trace file" if in_a_trace else ""
+    return f"must have at {bound} {context[key]:,} entries (got {found:,}){remedy}"
 
 
 def _rule(kind: str, context: Mapping[str, Any], message: str) -> str:
     if kind in _LIMITS:
         sign, key = _LIMITS[kind]
         return f"must be {sign} {context[key]:,}"
-    if kind == "too_long":
-        return f"must have at most {context['max_length']:,} entries; put more in a trace file"
     if kind == "string_too_long":
         return f"must have at most {context['max_length']} characters"
     if kind == "literal_error":
