@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from simserve.errors import InputError, ScenarioError
+from simserve.scenario import parse_scenario
 from tests.scenario_builders import SMALL, load, small
 
 CASES = [
@@ -80,10 +81,6 @@ CASES = [
         small(workload={"num_requests": 4, "tenants": {f"t{i}": {"trace": "t.csv"} for i in range(1001)}}),
         "workload.tenants: must have at most 1,000 entries (got 1,001)",
     ),
-    (
-        small(workload__output_tokens={"values": [1] * 200_001}),
-        "workload.output_tokens.values: must have at most 200,000 entries (got 200,001); put more in a trace file",
-    ),
     (small(workload__length_table=[[1.0]]), "workload.length_table: must have at least 2 entries (got 1)"),
     (
         small(workload__prompt_tokens={"uniform": {"low": 5, "high": 4}}),
@@ -142,6 +139,14 @@ def test_a_tenant_without_its_file_is_told_of_its_own_key(tmp_path: Path) -> Non
     with pytest.raises(ScenarioError) as caught:
         load(tmp_path, small(workload={"num_requests": 4, "tenants": {"chat": {"trace": None}}}))
     assert str(caught.value) == "small.yaml: workload.tenants.chat.trace: must name the trace file (got null)"
+
+
+def test_more_lengths_than_a_scenario_holds_belong_in_a_trace() -> None:
+    """Unlike too many tenants, which a trace could not name either."""
+    with pytest.raises(ScenarioError) as caught:
+        parse_scenario(small(workload__output_tokens={"values": [1] * 200_001}), "s")
+    rule = "must have at most 200,000 entries (got 200,001); put more in a trace file"
+    assert str(caught.value) == f"s: workload.output_tokens.values: {rule}"
 
 
 def test_of_several_problems_the_misspelt_key_comes_first(tmp_path: Path) -> None:
