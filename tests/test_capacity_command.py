@@ -147,6 +147,10 @@ def test_a_trace_s_column_makes_tenants_too(tmp_path):
         (("--storage", "sqlite:///a.db"), "give --search N"),
         (("--set", "workload.arrivals={process: all_at_once}"), "must have a rate or clients"),
         (("--set", "workload.num_requests=3"), "enough requests to keep somebody waiting"),
+        (
+            ("--set", "workload.num_requests=60", "--set", "workload.sessions={turns: {fixed: 30}}"),
+            "while 20 finish (got 60 requests in sessions, one of each at a time, for",
+        ),
         (("--set", "slo={}"), "must be given where the scenario has no slo"),
     ],
 )

@@ -61,7 +61,7 @@ MAY_IMPORT = {
         *{*RESULT, "distributions", "engine", "fairness", "manifest", "metrics", "model_spec"},
         *{"timeline", "workload"},
     },
-    "sweep": {*RESULT, "knee", "manifest", "report", "run_directory", "speculation", "summary", "tasks"},
+    "sweep": {*RESULT, "knee", "manifest", "report", "run_directory", "speculation", "summary", "tasks", "workload"},
     "knee": {"assemble", "manifest", "report", "scenario", "step_time", "summary", "tasks", "workload"},
     "capacity": {"knee", "report", "scenario", "tasks", "workload"},
     "compare": {"distributions", "fairness", "manifest", "report", "request", "run_directory", "summary"},

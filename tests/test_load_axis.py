@@ -137,3 +137,26 @@ def test_load_axis_names_what_a_page_shows():
         "unit": "requests/s",
         "base_rps": 1.0,
     }
+
+
+TURNS = "arrival_s,num_prompt_tokens,num_output_tokens,session_id,wait_s\n" + "".join(
+    f"{i},10,5,{i},\n,20,5,{i},1\n" for i in range(8)
+)
+
+
+def test_sessions_of_a_trace_are_drawn_whole_and_that_is_told(tmp_path):
+    """By what the replications do, in an open loop and where clients play them."""
+    data = trace_data(tmp_path)
+    (tmp_path / "t.csv").write_text(TURNS)
+    for found in (data, {**data, "workload": {"trace": "t.csv", "concurrency": 2}}):
+        notes = "".join(study_of(found, "s.yaml", tmp_path, 4).notes)
+        assert "in blocks of whole sessions, about 4 requests (workload.resample)" in notes
+        assert ("2 clients play its sessions" in notes) == ("concurrency" in found["workload"])
+
+
+def test_clients_need_no_times_of_a_trace(tmp_path):
+    """A closed loop over lengths alone is turned by its clients."""
+    data = trace_data(tmp_path, concurrency=3)
+    (tmp_path / "t.csv").write_text("num_prefill_tokens,num_decode_tokens\n" + "10,5\n" * 30)
+    found = study_of(data, "s.yaml", tmp_path, 1)
+    assert (found.axis.key, found.axis.base_rps, found.num_requests) == ("workload.concurrency", None, 30)

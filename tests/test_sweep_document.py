@@ -288,6 +288,15 @@ def _trace(folder, n=50):
     return {**queue(0.5), "workload": {"trace": "t.csv"}}
 
 
+def test_sessions_of_a_trace_are_drawn_whole_and_the_note_says_so(tmp_path):
+    """Where turns wait for answers; about ⌈√50⌉ = 8 requests in a block."""
+    data = _trace(tmp_path)
+    rows = "".join(f"{i},100,3,{i},\n,110,3,{i},1\n" for i in range(25))
+    (tmp_path / "t.csv").write_text(f"arrival_s,num_prompt_tokens,num_output_tokens,session_id,wait_s\n{rows}")
+    notes = _plan(tmp_path, "workload.rate_scale=0.5,1", data=data, replications=2).notes
+    assert any("in blocks of whole sessions, about 8 requests (workload.resample)" in note for note in notes)
+
+
 def test_a_trace_is_resampled_for_replications_and_the_note_says_so(tmp_path):
     """Blocks of ⌈√50⌉ = 8; one replication replays the trace as it is; a scenario's own blocks stand."""
     data = _trace(tmp_path)

@@ -126,10 +126,12 @@ def _clients_leave(probe: Probe) -> bool:
 
 def _too_few(probe: Probe) -> StudyError:
     slots = probe.study.variants[probe.variant].engine.max_num_seqs
+    are_turns = probe.study.axis.unit == "sessions/s"
+    asked = f"{probe.study.num_requests} requests{' in sessions, one of each at a time,' if are_turns else ''}"
     return StudyError(
         printable(
             f"{probe.study.scenario.source}: workload: must have enough requests to keep somebody waiting while 20 "
-            f"finish (got {probe.study.num_requests} requests for {slots} slots in variant {probe.variant}); give more "
-            "requests (workload.num_requests, or workload.limit of a trace)"
+            f"finish (got {asked} for {slots} slots in variant {probe.variant}); give more requests "
+            "(workload.num_requests, or workload.limit of a trace)"
         )
     )

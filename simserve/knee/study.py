@@ -22,6 +22,7 @@ from simserve.tasks.warmup import MIN_REQUESTS, SHARE
 from simserve.workload import build_workload
 from simserve.workload.generated_sessions import drawn_sessions
 from simserve.workload.mixture import total_rate_rps
+from simserve.workload.resample import blocks_in_words
 
 
 class Ask(NamedTuple):
@@ -124,7 +125,7 @@ def _plain_data(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
 
 def _of_trace(data: Mapping[str, Any], scenario: Scenario, replications: int) -> Study:
     """The study of a trace, which is read here once for its length and its own rate."""
-    config = scenario.workload.model_copy(update={"rate_scale": 1.0, "resample": None, "concurrency": None})
+    config = scenario.workload.model_copy(update={"rate_scale": 1.0, "resample": None})
     workload = build_workload(config, scenario.seed, scenario.base_dir)
     n = len(workload.table)
     span_ns = int(workload.table.arrival_ns[-1] - workload.table.arrival_ns[0])
@@ -134,11 +135,8 @@ def _of_trace(data: Mapping[str, Any], scenario: Scenario, replications: int) ->
         block = math.isqrt(n - 1) + 1
         resampled = {**data["workload"], "resample": {"block_requests": block}}
         data = {**data, "workload": resampled}
-        notes += (
-            printable(
-                f"the trace is resampled for each replication in blocks of {block} consecutive requests "
-                "(workload.resample); --replications 1 replays it as it is"
-            ),
-        )
+        blocks = blocks_in_words(block, of_sessions=workload.clients.turns is not None)
+        again = "(workload.resample); --replications 1 replays it as it is"
+        notes += (printable(f"the trace is resampled for each replication in {blocks} {again}"),)
         scenario = parse_scenario(data, scenario.source, scenario.base_dir)
     return Study(data, scenario, scenario.resolve_variants(), axis, n, replications, tuple(notes))

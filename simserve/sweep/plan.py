@@ -24,6 +24,7 @@ from simserve.tasks.axes import Axis, build_axes, flat_notes, load_axis_of
 from simserve.tasks.metric_names import check_metric
 from simserve.tasks.settings import Settings, apply_settings, grid
 from simserve.tasks.task import Task
+from simserve.workload.resample import blocks_in_words
 
 
 @dataclass(frozen=True)
@@ -151,14 +152,15 @@ def _replicable(points: list[dict[str, Any]], replications: int, path: Path) -> 
     if replications == 1:
         return points, []
     blocks: dict[str, int] = {}
+    told: dict[str, None] = {}
     drawn: dict[str, None] = {}
     changed = []
     for point in points:
         workload = point.get("workload")
         if isinstance(workload, Mapping) and "tenants" in workload:
-            anew, told = drawn_anew(point, parse_scenario(point, path.name, path.parent), replications)
+            anew, of_tenants = drawn_anew(point, parse_scenario(point, path.name, path.parent), replications)
             changed.append(anew)
-            drawn |= dict.fromkeys(told)
+            drawn |= dict.fromkeys(of_tenants)
             continue
         if not isinstance(workload, Mapping) or not workload.get("trace") or workload.get("resample"):
             changed.append(point)
@@ -166,11 +168,12 @@ def _replicable(points: list[dict[str, Any]], replications: int, path: Path) -> 
         name = repr((workload["trace"], workload.get("limit")))
         if name not in blocks:
             scenario = parse_scenario(point, path.name, path.parent)
-            blocks[name] = math.isqrt(len(prepare(scenario, only=()).workload.table) - 1) + 1
+            found = prepare(scenario, only=()).workload
+            blocks[name] = math.isqrt(len(found.table) - 1) + 1
+            told[blocks_in_words(blocks[name], of_sessions=found.clients.turns is not None)] = None
         changed.append({**point, "workload": {**workload, "resample": {"block_requests": blocks[name]}}})
     notes = [
-        f"each replication draws the trace anew in blocks of {block} consecutive requests "
-        "(workload.resample); one replication replays it as it is"
-        for block in dict.fromkeys(blocks.values())
+        f"each replication draws the trace anew in {each} (workload.resample); one replication replays it as it is"
+        for each in told
     ]
     return changed, [*notes, *drawn]

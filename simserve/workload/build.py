@@ -25,7 +25,7 @@ from simserve.workload.owners import with_limits
 from simserve.workload.prefixes import ON_TOP, WITHIN, begun_alike, drawn_prefixes, first_of_session, in_words
 from simserve.workload.refusal import refusal
 from simserve.workload.replayed_sessions import in_sessions, whole_sessions, with_thoughts
-from simserve.workload.resample import circular_blocks, resampled
+from simserve.workload.resample import blocks_in_words, circular_blocks, resampled
 from simserve.workload.resampled_sessions import drawn_sessions_anew
 from simserve.workload.streams import stream
 from simserve.workload.timestamps import NS_PER_S
@@ -219,8 +219,7 @@ def _drawn_anew(
             table, wait_ns = resampled(table, circular_blocks(n, block_requests, rng)), None
     except OverflowError:
         raise refusal(where, f"must span at most {MAX_SPAN_S:,} seconds after workload.resample") from None
-    size = f"whole sessions, about {block_requests:,}" if in_sessions else f"{block_requests:,} consecutive"
-    return table, wait_ns, f"{where}: drawn anew in blocks of {size} requests"
+    return table, wait_ns, f"{where}: drawn anew in {blocks_in_words(block_requests, in_sessions)}"
 
 
 def _rescaled(arrival_ns: IntColumn, rate_scale: float, where: str) -> IntColumn:

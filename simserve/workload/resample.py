@@ -23,6 +23,12 @@ def circular_blocks(num_rows: int, block_rows: int, rng: np.random.Generator) ->
     return ((first[:, None] + np.arange(block_rows)) % num_rows).ravel()[:num_rows]
 
 
+def blocks_in_words(block_requests: int, of_sessions: bool) -> str:
+    """What is drawn, for notes."""
+    size = f"whole sessions, about {block_requests:,}" if of_sessions else f"{block_requests:,} consecutive"
+    return f"blocks of {size} requests"
+
+
 def resampled(table: RequestTable, rows: IntColumn) -> RequestTable:
     """The given rows of a table, each with the gap before it; the first arrives at 0. Raises OverflowError when they
     would span more than ``MAX_SPAN_S``."""
