@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import altair as alt
+import jinja2
 import numpy as np
 import pytest
 
+from simserve import report
 from simserve.fairness import has_limits
 from simserve.report.comparison import all_rows
 from simserve.report.content import Content, Section, page_content
@@ -53,6 +56,15 @@ def content(run: Any) -> Content:
 @pytest.fixture(scope="module")
 def section(content: Content) -> Section:
     return next(each for each in content.sections if each.id == "tenants")
+
+
+def test_long_names_leave_room_for_their_figures() -> None:
+    """A name of a hundred characters may break in the first column, where a short one stands on one line."""
+    macros = jinja2.Environment(loader=jinja2.FileSystemLoader(Path(report.__file__).parent), autoescape=True)
+    macro: Any = macros.get_template("parts.html.j2").module
+    table = str(macro.table(Table(("tenant", "requests"), (("n" * 100, "1"), ("chat", "n" * 100))), "Tenants"))
+    assert f'<th scope="row" class="long">{"n" * 100}</th>' in table
+    assert '<th scope="row">chat</th>' in table
 
 
 def parts_of(run: Any) -> tuple[list[Figure], Table]:
