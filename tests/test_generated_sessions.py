@@ -16,7 +16,7 @@ from simserve.kv_cache.identities import names_of
 from simserve.run_directory import request_frames
 from simserve.scenario import parse_scenario
 from simserve.simulate import RunResult, simulate
-from simserve.workload import Workload, build_workload, read_trace
+from simserve.workload import Workload, build_workload, generated_sessions, read_trace
 from tests.scenario_builders import SMALL
 from tests.test_kept import same_beginning
 
@@ -231,3 +231,13 @@ def test_a_run_of_several_variants_is_no_trace(tmp_path: Path) -> None:
     frames.to_parquet(tmp_path / "requests.parquet")
     with pytest.raises(TraceError, match=r"must have the requests of one run \(got the variants with, without\); keep"):
         read_trace(tmp_path / "requests.parquet")
+
+
+def test_many_sessions_that_end_early_are_refused_before_memory_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sessions of 100 turns of which a dozen fit draw some eight times as many turns as are asked for: one sentence
+    where that is more than there is room for."""
+    workload = chat({"turns": {"fixed": 100}, "max_prompt_tokens": 700})
+    assert len(built(workload).table) == 400
+    monkeypatch.setattr(generated_sessions, "_MOST_TURNS", 1000)
+    with pytest.raises(ScenarioError, match=r"max_prompt_tokens: must leave .* lower workload.sessions.turns$"):
+        built(workload)

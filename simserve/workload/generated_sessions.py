@@ -15,7 +15,7 @@ from simserve.clients.plan import NOBODY
 from simserve.errors import ScenarioError
 from simserve.request import Content, IntColumn, Ranges
 from simserve.scenario.client_models import FixedThinkTime, ThinkTimeConfig
-from simserve.scenario.fields import MAX_SECONDS, MAX_TOKENS
+from simserve.scenario.fields import MAX_REQUESTS, MAX_SECONDS, MAX_TOKENS
 from simserve.scenario.session_models import SessionsConfig
 from simserve.scenario.workload_models import GeneratedWorkload
 from simserve.workload.content import taken
@@ -26,7 +26,8 @@ from simserve.workload.sessions import OWN_TIME, before_in_session
 from simserve.workload.streams import stream
 from simserve.workload.timestamps import NS_PER_S
 
-_MOST_DRAWN = 256  # turns per turn that is kept
+_MOST_DRAWN = 256  # turns per turn that is kept …
+_MOST_TURNS = 2 * MAX_REQUESTS  # … and in all: some 2 GB
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def _within(config: GeneratedWorkload, sessions: SessionsConfig, limit: int, see
     """Turns, and the rows of the first ``num_requests`` whose contexts stay within the limit. Where sessions end early
     more are drawn, whose first ones are the same."""
     n = num_drawn = config.num_requests
-    while num_drawn <= _MOST_DRAWN * n:
+    while num_drawn <= min(_MOST_DRAWN * n, _MOST_TURNS):
         drawn = _turns(config, sessions, num_drawn, seed)
         rows = np.flatnonzero((drawn.prompts <= limit) | (before_in_session(drawn.session) == NOBODY))
         if len(rows) >= n:
@@ -88,7 +89,7 @@ def _within(config: GeneratedWorkload, sessions: SessionsConfig, limit: int, see
         num_drawn *= 2
     raise ScenarioError(
         f"workload.sessions.max_prompt_tokens: must leave sessions more of their turns (got {limit:,}); raise it, or "
-        "ask for fewer turns"
+        "lower workload.sessions.turns"
     )
 
 
