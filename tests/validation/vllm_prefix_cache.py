@@ -18,11 +18,9 @@ import argparse
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import count, islice
+from itertools import count
 from random import Random
-from typing import NamedTuple
 
 import torch
 import vllm
@@ -35,12 +33,11 @@ from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCache
 from vllm.v1.request import Request as VllmRequest
 
 from simserve.kv_cache import PrefixCachingAllocator
-from simserve.request import Chain, Request, Sequence
+from simserve.request import Request, Sequence
+from tests.validation.prompts_alike import KINDS, Prompt
 
 NUM_STEPS = 120  # of a run
 MAX_MODEL_LEN = 4096
-NOBODYS = 10**6  # tokens from here on are in one place only
-SPAN = 256  # numbers of a conversation: more than fit into the largest cache
 State = dict[str, object]
 
 
@@ -53,110 +50,25 @@ def same(what: str, ours: bool, theirs: bool) -> None:
         raise Difference(f"{what}: ours says {ours}, vLLM {theirs}")
 
 
-class Prompt(NamedTuple):
-    """A prompt's tokens, a chain that says the same, and the tokens of its answer."""
-
-    tokens: list[int]
-    chain: Chain
-    answer: Iterator[int]
-
-
 @dataclass(eq=False)
 class Asked:
     """One request on both sides."""
 
     ours: Sequence
     theirs: VllmRequest
-    answer: Iterator[int]
+    prompt: Prompt
 
     @property
     def num_left(self) -> int:
         """Known tokens that are not computed."""
-        return self.theirs.num_tokens - self.theirs.num_computed_tokens
+        return self.ours.num_uncomputed_tokens
 
     def set_computed(self, num_tokens: int) -> None:
         self.ours.num_computed_tokens = self.theirs.num_computed_tokens = num_tokens
 
     def emit(self) -> None:
         self.ours.num_generated_tokens += 1
-        self.theirs.append_output_token_ids([next(self.answer)])
-
-
-class Paths:
-    """Prompts whose content blocks, of 1 to 8 tokens, are a path in a small tree. The last may be short, and tokens
-    that nobody else has may follow."""
-
-    def __init__(self, rng: Random) -> None:
-        self._rng, self._block_tokens, self._nobodys = rng, rng.randint(1, 8), count(NOBODYS)
-        self._nodes: dict[tuple[int, ...], int] = {}
-        self._drawn: list[tuple[tuple[int, ...], int]] = []
-
-    def draw(self) -> Prompt:
-        path, short_by = self._path()
-        size, keys = self._block_tokens, [path[: k + 1] for k in range(len(path))]
-        if short_by:
-            keys[-1] = (*path, -short_by)  # another node than the whole block
-        ids = [self._nodes.setdefault(key, len(self._nodes)) for key in keys]
-        chain = Chain(ids, size, short_by)
-        tokens = [node * size + k for node in ids for k in range(size)][: chain.num_tokens]
-        return ending(tokens, chain, self._nobodys, self._rng)
-
-    def ended(self, asked: Asked) -> None:
-        """A prompt comes again at any time."""
-
-    def _path(self) -> tuple[tuple[int, ...], int]:
-        rng = self._rng
-        if self._drawn and rng.random() < 0.6:
-            return rng.choice(self._drawn)
-        path = tuple(rng.randint(0, 1) for _ in range(rng.randint(0, 4)))
-        self._drawn.append((path, rng.choice([0, rng.randint(0, self._block_tokens - 1)]) if path else 0))
-        return self._drawn[-1]
-
-
-class Groups:
-    """Prompts of four groups: alike within a group, and at their beginnings, now and then, across groups."""
-
-    def __init__(self, rng: Random) -> None:
-        self._rng, self._nobodys = rng, count(NOBODYS)
-        self._leads = [range(first, first + rng.randint(0, 20)) for first in rng.choices((80, 100), k=4)]
-
-    def draw(self) -> Prompt:
-        group, num_tokens = self._rng.randint(0, 3), self._rng.randint(0, 20)
-        lead = self._leads[group][:num_tokens]
-        ids = range(group * 20, group * 20 + num_tokens)
-        return ending([*lead, *ids[len(lead) :]], Chain(ids, 1, lead=lead), self._nobodys, self._rng)
-
-    def ended(self, asked: Asked) -> None:
-        """A prompt comes again at any time."""
-
-
-class Conversations:
-    """Prompts that repeat the turn before, answer and all, once it has ended."""
-
-    def __init__(self, rng: Random) -> None:
-        self._rng, self._begun = rng, count()
-        self._idle: list[range] = []  # what they hold so far
-
-    def draw(self) -> Prompt:
-        if not self._idle or self._rng.random() < 0.3:
-            first = SPAN * next(self._begun)
-            self._idle.append(range(first, first))
-        before = self._idle.pop(self._rng.randrange(len(self._idle)))
-        ids = range(before.start, before.start + SPAN)
-        num_tokens = len(before) + self._rng.randint(1, 8)
-        return Prompt([*ids[:num_tokens]], Chain(ids, 1), iter(ids[num_tokens:]))
-
-    def ended(self, asked: Asked) -> None:
-        """Its next turn may come."""
-        chain = asked.ours.request.content
-        assert chain is not None and isinstance(chain.ids, range)
-        self._idle.append(chain.ids[: asked.theirs.num_tokens])
-
-
-def ending(tokens: list[int], chain: Chain, nobodys: Iterator[int], rng: Random) -> Prompt:
-    """A prompt of these tokens and some, or none, that are nobody else's, as those of its answer are."""
-    num_more = rng.choice([0, 0, 1, 3] if tokens else [1, 2, 3])
-    return Prompt([*tokens, *islice(nobodys, num_more)], chain, nobodys)
+        self.theirs.append_output_token_ids([next(self.prompt.answer)])
 
 
 class Caches:
@@ -251,7 +163,7 @@ class Run:
         self._rng = rng = Random(seed)
         block_size, num_blocks = rng.randint(1, 4), rng.randint(4, 24)
         self._capacity_tokens = block_size * (num_blocks - 1)
-        self._prompts = rng.choice([Paths, Groups, Conversations])(rng)
+        self._prompts = rng.choice(KINDS)(rng)
         self._hasher, self._ids = get_request_block_hasher(block_size, sha256), count()
         self._waiting: list[Asked] = []
         self._running: list[Asked] = []
@@ -280,7 +192,7 @@ class Run:
         ours = Sequence(Request(number, 0, len(tokens), MAX_MODEL_LEN, MAX_MODEL_LEN, content=prompt.chain))
         params = SamplingParams(max_tokens=MAX_MODEL_LEN)
         theirs = VllmRequest(str(number), tokens, params, None, block_hasher=self._hasher)
-        return Asked(ours, theirs, prompt.answer)
+        return Asked(ours, theirs, prompt)
 
     def _admit(self) -> None:
         if self._waiting and self.caches.admit(self._waiting[0], self._rng):
@@ -310,7 +222,7 @@ class Run:
             asked.set_computed(0)
             self._waiting.insert(0, asked)
         else:
-            self._prompts.ended(asked)
+            self._prompts.ended(asked.prompt.chain, asked.theirs.num_tokens)
 
 
 def differential(first_seed: int, seconds: float) -> dict[str, object]:
