@@ -23,7 +23,8 @@ _LEAST_IN_CHAIN = 2
 class Plan:
     """Points, how many clean samples each should get (fewer for steps that would overrun ``point_budget_s``), the seed
     of their order, and the ``anchor``: the point that is visited several times a round, to see the machine drift.
-    ``as_served``: a step follows one of another shape, as it does in a serving engine."""
+    ``as_served``: a step follows one of another shape, as it does in a serving engine. ``chain_visits``: how often a
+    chain of decodes is timed, at most."""
 
     points: tuple[Point, ...]
     repeats: int
@@ -31,6 +32,7 @@ class Plan:
     seed: int
     anchor: Point | None = None
     as_served: bool = False
+    chain_visits: int = 2
 
     def num_warm_ups(self, step_s: float | None) -> int:
         """Untimed steps before a timed one of ``step_s`` (unknown at the first visit)."""
@@ -50,10 +52,12 @@ class Plan:
         return max(min(_LEAST_REPEATS, self.repeats), min(self.repeats, int(self.point_budget_s / step_s)))
 
     def wanted_of(self, point: Point, step_s: float | None) -> int:
-        """As ``wanted``; of a chain that takes longer than a point's budget, once in each process."""
-        if point.num_repeats and step_s and step_s * (1 + self.num_repeats(point, step_s)) > self.point_budget_s:
+        """As ``wanted``; of a chain ``chain_visits``, and one that takes longer than a point's budget once."""
+        if not point.num_repeats:
+            return self.wanted(step_s)
+        if step_s and step_s * (1 + self.num_repeats(point, step_s)) > self.point_budget_s:
             return 1
-        return self.wanted(step_s)
+        return min(self.chain_visits, self.wanted(step_s))
 
     def num_repeats(self, point: Point, step_s: float) -> int:
         """Steps of its kind before the last of a chain, whose steps take ``step_s``: those it names, or fewer."""

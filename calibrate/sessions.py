@@ -96,7 +96,8 @@ def session(tell: Tell, options: CalibrateOptions, device: str, dtype: str, numb
     setup = set_up_engine(find_model(options.model), device, dtype, options)
     try:
         plan = make_plan(setup.points, options)
-        plan = replace(plan, seed=plan.seed + number)  # another order over the same points
+        # Another order over the same points; the other processes take each chain again.
+        plan = replace(plan, seed=plan.seed + number, chain_visits=1)
         if number == 0:
             seconds = estimate_s(plan, setup.stepper, setup.timer, setup.provenance.dimensions)
             tell(0, 0, f"{len(plan.points)} points, about {words(seconds)} in each process")

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibrate.engines.engine import StepShape, shape_of
+from calibrate.engines.engine import EngineSteps, StepShape, shape_of
 from calibrate.engines.generate_engine import GenerateEngine
 from calibrate.errors import CalibrationError
 from calibrate.grid import Point
@@ -69,6 +69,19 @@ def test_a_timed_decode_follows_two_as_in_a_group_under_way() -> None:
     made = engine()
     made.prepare(shape_of(Point("decode", 3, 1, 20)))
     assert [(new, keys) for _, new, keys in attended(made.step)] == [(1, 19), (1, 20), (1, 21), (1, 22)]
+    made.stop()
+
+
+def test_a_chain_begins_as_a_group_does() -> None:
+    """Five steps that end over 20 tokens: prompts of 16 are computed, some of them padded, and then each row decodes;
+    every step has its own account and time, and one more is taken, so that no end of a call is timed."""
+    made = engine()
+    steps, point = EngineSteps(made), Point("decode", 3, 1, 20, num_repeats=4)
+    steps.prepare(point)
+    served = attended(lambda: [steps.timer(steps.step) for _ in range(5)])
+    assert served == [(3, 16, 16), *((3, 1, keys) for keys in range(17, 23))]
+    assert made.computed() == ((1, 20),) * 3
+    assert made._mask[0].all() and 0 < int(made._mask[2].sum()) < 16
     made.stop()
 
 

@@ -3,7 +3,8 @@
 Its steps are the times between two of its looks at the stopping criteria: the forward over a dynamic cache, which is
 copied as it grows, and the work around it in Python. The first step of a call is a prefill and holds what ``generate``
 does before; every other one is a decode. A context is not computed but given: a cache of zeros, on which timing does
-not depend; two decodes lead to a timed one, as in a group that is under way.
+not depend; two decodes lead to a timed one, as in a group that is under way. A chain of decodes begins as a group does,
+with prompts of unequal lengths that are computed: behind them its steps took 3 to 4 % less.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class GenerateEngine:
     def __init__(self, model: Any) -> None:  # noqa: ANN401 - a torch module
         self._model = model
         self._argument = cache_argument(model)
-        self._tokens = torch.zeros(1, 1, dtype=torch.long)
+        self._tokens = self._mask = torch.zeros(1, 1, dtype=torch.long)
         self._cached = self._timed = self._num_taken = self._num_steps = 0
         self._timings: list[Timing] = []
         self._seen: list[StepShape] = []
@@ -67,7 +68,12 @@ class GenerateEngine:
         self._timed = min(_LEAD, context) if is_decode else 0
         self._cached = context - self._timed if is_decode else context
         self._tokens = torch.zeros(len(shape), self._cached + new, dtype=torch.long)
+        self._mask = torch.ones_like(self._tokens)
+        if self._tokens.shape[1] > 1:
+            self._mask[1:, 0] = 0  # all but the longest prompt are padded, and attention then runs under a mask
         self._num_steps, self._timings = num_steps, []
+        if is_decode and num_steps > 1:
+            self._begin_group(len(shape), context)
 
     def step(self) -> Timing:
         """The time of the step. All that are asked for are taken when the first of them is: a call generates up to the
@@ -82,13 +88,20 @@ class GenerateEngine:
         """What the forward of the step was given: tokens of each row, and tokens in its cache."""
         return self._seen[self._timed + self._num_taken - 1]
 
+    def _begin_group(self, rows: int, width: int) -> None:
+        """Prompts from an eighth of ``width`` to all of it, padded on the left, whose prefill the chain follows."""
+        self._timed, self._cached = 1, 0
+        made = torch.Generator().manual_seed(rows * width)
+        self._tokens = torch.randint(self._model.config.vocab_size, (rows, width), generator=made)
+        self._mask = torch.ones_like(self._tokens)
+        for row in range(1, rows):
+            self._mask[row, : width - max(1, width * (8 * rows - 7 * row) // (8 * rows))] = 0
+
     def _generate(self) -> None:
         self._seen.clear()
         cache = {self._argument: self._make_cache()} if self._cached else {}
-        moments, mask = Moments(), torch.ones_like(self._tokens)
-        if self._tokens.shape[1] > 1:
-            mask[1:, 0] = 0  # all but the longest prompt are padded, and attention then runs under a mask
-        generate(self._model, self._tokens, mask, self._timed + self._num_steps + 1, moments, **cache)
+        moments = Moments()
+        generate(self._model, self._tokens, self._mask, self._timed + self._num_steps + 1, moments, **cache)
         self._timings = moments.timings()
 
     def read_machine(self) -> Reading | None:
