@@ -192,6 +192,16 @@ def test_what_is_no_pool(tmp_path: Path) -> None:
     assert "--to: must be later than --from, in a day of 1800 s" in done.output
 
 
+def test_a_client_whose_lengths_nobody_knows_is_refused(tmp_path: Path) -> None:
+    """Its requests would be missing from the rate; who sends nothing then needs no lengths."""
+    folder = pool_of(tmp_path / "p", A, B)
+    late = {"1200": LENGTHS["0"]}
+    (folder / "chunk-1-dataset.json").write_text(json.dumps(late))
+    with pytest.raises(TraceError, match=r"^client-1: must tell lengths of what it sends from 600 to 1200 s"):
+        pool_tenants(read_pool(folder), PoolPart(600, 1200, 5))
+    assert [each.name for each in pool_tenants(read_pool(folder), PoolPart(0, 600, 5))] == ["client-0"]
+
+
 def test_an_archive_that_cannot_be_read_is_one_plain_sentence(tmp_path: Path) -> None:
     """Text, a pipe (which nobody waits for), a file cut short and one that is damaged: no words of the libraries'."""
     pool_of(tmp_path / "p", A)

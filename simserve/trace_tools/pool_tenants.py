@@ -56,9 +56,12 @@ def pool_tenants(pool: Sequence[PoolClient], part: PoolPart) -> list[PoolTenant]
     rates add up, and their cv² is the mean by rate, as the dispersion of the counts of independent clients is.
 
     A client's lengths are those of each part of the day, weighted by what it sends then. Raises TraceError where nobody
-    sends anything, or more than a workload may have.
+    sends anything, or more than a workload may have, and for a client whose lengths then are not known.
     """
-    slices = [each for each in (_slice(client, part) for client in pool) if each.num_requests and each.lengths]
+    slices = [each for each in (_slice(client, part) for client in pool) if each.num_requests]
+    if unknown := next((each.name for each in slices if not each.lengths), None):
+        rule = f"must tell lengths of what it sends from {part.from_s:g} to {part.to_s:g} s (it tells none)"
+        raise TraceError(f"{unknown}: {rule}; leave its two files out, or choose another --from and --to")
     total = sum(each.num_requests for each in slices)
     if not total:
         raise TraceError(f"--from, --to: must hold a request (none comes from {part.from_s:g} to {part.to_s:g} s)")
