@@ -204,3 +204,22 @@ def test_turns_that_keep_a_part_still_begin_with_their_prefix(tmp_path: Path) ->
     content = read(tmp_path, *rows, header=header).content
     shared = common(content).tolist()
     assert shared[0][1:] == [18, 6, 4, 0] and shared[2][3:] == [4, 0] and shared[3][4] == 0
+
+
+def test_a_mixture_tells_what_each_tenants_prompts_share(tmp_path: Path) -> None:
+    """One tenant's trace has sessions that begin with a shared prefix, another's requests a prefix of their own: the
+    table has no sessions, so of the first it tells conversations, as far as their prompts go; of the second all."""
+    header = f"{HEADER},session_id,kept_tokens"
+    rows = ("0,40,5,p,16,a,0", "1,60,5,p,16,a,45", "2,70,5,p,16,b,0", "3,90,5,p,16,b,75")
+    (tmp_path / "t.csv").write_text("\n".join([header, *rows]) + "\n")
+    drawn = {"arrivals": {"process": "constant", "rate_rps": 1.0}, "prompt_tokens": {"fixed": 10}}
+    other = {**drawn, "output_tokens": {"fixed": 3}, "shared_prefixes": {"tokens": 33}}
+    workload = {"num_requests": 7, "tenants": {"x": {"trace": "t.csv"}, "y": other}}
+    ran, replayed = same_hits({"step_time": {"roofline": "h100-sxm"}}, workload, tmp_path)
+    (by_tenant,) = request_frames(
+        simulate(parse_scenario(small(workload=workload, step_time={"roofline": "h100-sxm"}), "s", tmp_path))
+    )
+    x, y = (np.flatnonzero(by_tenant["tenant"] == name) for name in "xy")
+    assert (ran[np.ix_(y, y)] == 2).all() and (replayed[np.ix_(y, y)] == 2).all()
+    assert not replayed[np.ix_(x, y)].any()
+    assert replayed[x[0], x[1]] == 40 // 16 and replayed[x[2], x[3]] == 70 // 16

@@ -48,17 +48,20 @@ def only_begin_alike(content: Content | Ranges | None, num_prompt_tokens: IntCol
 def told_of_prefixes(
     content: Content | Ranges | None, num_prompt_tokens: IntColumn, keeps_told: bool
 ) -> dict[str, Any]:
-    """The two columns for requests of known beginnings, nothing for others: what leads them, where others do, else what
-    their prompts are known to begin with. Ids are numbered from 0 by first appearance, null where nothing is known.
-    With ``keeps_told`` other columns say what turns hold of those before them."""
+    """The two columns for requests of known beginnings. Ids are numbered from 0 by first appearance, null where nothing
+    is known. With ``keeps_told`` other columns say what turns hold of those before them, and these what leads
+    conversations; without, how far prompts begin alike."""
     if not isinstance(content, Ranges):
         return {}
     own, lead = parts(content)
-    if content.lead_first is None and keeps_told and not only_begin_alike(content, num_prompt_tokens):
+    is_led = (lead.num_tokens > 0) & keeps_told
+    is_told = keeps_told & (own.num_tokens > num_prompt_tokens)  # it goes on with its answer
+    first = np.where(is_led, lead.first, own.first)
+    num_tokens = np.where(is_led, lead.num_tokens, np.where(is_told, 0, np.minimum(own.num_tokens, num_prompt_tokens)))
+    is_known = num_tokens > 0
+    if keeps_told and not is_known.any():
         return {}
-    begun = own if content.lead_first is None else lead
-    is_known = begun.num_tokens > 0
-    ids = pd.array(np.zeros(len(begun), np.int64), dtype="Int64")
-    ids[is_known] = pd.factorize(begun.first[is_known])[0]
+    ids = pd.array(np.zeros(len(first), np.int64), dtype="Int64")
+    ids[is_known] = pd.factorize(first[is_known])[0]
     ids[~is_known] = pd.NA
-    return {"prefix_id": ids, "prefix_tokens": np.minimum(begun.num_tokens, num_prompt_tokens)}
+    return {"prefix_id": ids, "prefix_tokens": num_tokens}
