@@ -88,3 +88,9 @@ def test_public_sessions_are_played() -> None:
     begins, lasts = r.arrival_ns[~turns.follows], r.end_ns[turns.next_id == -1]
     assert len(begins) == 48
     assert max((begins <= t).sum() - (lasts <= t).sum() for t in np.sort(begins)) <= 6
+
+
+def test_one_session_is_one(tmp_path: Path) -> None:
+    """However many clients there are for it."""
+    one = "arrival_s,num_prompt_tokens,num_output_tokens,session_id,wait_s\n0,10,5,a,\n,20,5,a,1\n"
+    assert "4 clients for 1 session: 1 of them plays one" in built(tmp_path, one, concurrency=4).notes

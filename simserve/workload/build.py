@@ -65,12 +65,13 @@ def build_workload(config: WorkloadConfig, seed: int, base_dir: Path) -> Workloa
 
 def _idle_clients(clients: ClientPlan, num_requests: int) -> list[str]:
     """A note where there are more clients than they find to do."""
-    num_units, unit, send = num_requests, "requests", "send"
+    num_units, unit, send = num_requests, "request", "send"
     if clients.turns is not None:
-        num_units, unit, send = int((~clients.turns.follows).sum()), "sessions", "play"
+        num_units, unit, send = int((~clients.turns.follows).sum()), "session", "play"
     if clients.concurrency is None or clients.concurrency <= num_units:
         return []
-    return [f"{clients.concurrency:,} clients for {num_units:,} {unit}: {num_units:,} of them {send} one each"]
+    told = f"{unit}: 1 of them {send}s one" if num_units == 1 else f"{unit}s: {num_units:,} of them {send} one each"
+    return [f"{clients.concurrency:,} clients for {num_units:,} {told}"]
 
 
 def _generated(config: GeneratedWorkload, seed: int) -> tuple[RequestTable, list[str]]:
