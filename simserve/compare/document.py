@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -68,7 +68,7 @@ def compare_variants(a: Run, b: Run, first: str, second: str) -> dict[str, Any]:
     num_blocks = min(one.num_blocks for one in resamples)
     metrics = {}
     for name in [*measure_names(), *WITHOUT_INTERVAL]:
-        values = [dig(summary, name) for summary in summaries]
+        values = [_value(summary, name) for summary in summaries]
         if name == "goodput_rps" and not any(map(_has_limits, requests, slos)):
             continue
         draws = [side.get(name) for side in drawn]
@@ -84,6 +84,13 @@ def compare_variants(a: Run, b: Run, first: str, second: str) -> dict[str, Any]:
         "metrics": metrics,
         "curves": curves(*requests, same),
     }
+
+
+def _value(summary: Mapping[str, Any], name: str) -> float | None:
+    """A run's own figure; no hit rate where nothing was looked up in a prefix cache."""
+    if name == "kv_cache.prefix_hit_rate" and not dig(summary, "kv_cache.prefix_looked_up_tokens"):
+        return None
+    return dig(summary, name)
 
 
 def _resamples(requests: tuple[Requests, Requests], same: bool) -> tuple[Resamples, Resamples]:

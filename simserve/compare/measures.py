@@ -29,6 +29,7 @@ WITHOUT_INTERVAL = (
     "busy_share",
     "num_preemptions",
     "kv_cache.mean_used",
+    "kv_cache.prefix_hit_rate",
     *(f"fairness.{compared}" for compared in ("speed", "slo_attainment", "served_share")),
 )
 HIGHER_IS_BETTER = frozenset(RATES) - {"makespan_s"}

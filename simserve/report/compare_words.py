@@ -24,6 +24,7 @@ _LABELS = {
     "busy_share": "busy",
     "num_preemptions": "preemptions",
     "kv_cache.mean_used": "cache filled, mean",
+    "kv_cache.prefix_hit_rate": "prefix hits, of tokens looked up",
     "fairness.speed": "Jain: tokens per second of E2E",
     "fairness.slo_attainment": "Jain: requests within limits",
     "fairness.served_share": "Jain: tokens got of those asked for",
@@ -43,7 +44,7 @@ def value_text(name: str, value: float | None) -> str:
     """A measure's value with its unit."""
     if name.partition(".")[0] in _LATENCIES or name == "makespan_s":
         return duration(value)
-    if name.endswith(("_share", "_used")) and not name.startswith("fairness."):
+    if name.endswith(("_share", "_used", "hit_rate")) and not name.startswith("fairness."):
         return share(value)
     return count(value) if name.startswith("num_") else number(value)
 
