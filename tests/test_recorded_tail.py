@@ -69,7 +69,7 @@ def test_every_step_is_counted(few: float, many: float, seed: int) -> None:
 
 @pytest.mark.skipif(not DATA.is_dir(), reason="the recorded runs are not beside the project")
 def test_the_recorded_4090_decodes_faster_than_its_own_tables() -> None:
-    """VALIDATION: at 1 to 32 sequences, with what unequal contexts cost, the sum of the operator tables' kernels is 3 to
+    """VALIDATION: at 1 to 32 sequences, with what unequal contexts cost, the operator tables' kernels sum up to 3 to
     4.5 % more than a whole step took, whatever the number of sequences; so no overhead that a model could add explains
     the rest of its error."""
     tables = DATA / "profiles" / "llmservingsim" / "RTX4090" / "Llama-3.1-8B" / "bf16" / "tp1"
