@@ -19,7 +19,7 @@ run: $(VENV)/.base ## replay 64 requests under four variants and write a report 
 	@$(BIN)/simserve run $(SCENARIO)
 
 test: $(VENV)/.all ## all tests but the slow tier, on two processes
-	$(BIN)/python -m pytest -n 2 $(TESTS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(TESTS)
 
 check: $(VENV)/.all ## lint, format and types
 	$(BIN)/ruff check .

@@ -54,6 +54,7 @@ def test_ninety_five_of_a_hundred_intervals_hold_the_true_ratio(paired):
     assert abs(held / 200 - 0.95) < 3.5 * np.sqrt(0.95 * 0.05 / 200)
 
 
+@pytest.mark.validation
 def test_blocks_are_what_makes_the_intervals_wide_enough():
     """The same experiment with blocks of one request, as if latencies were independent, misses the truth far more often
     than one time in twenty: the test above can fail."""

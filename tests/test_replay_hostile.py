@@ -294,7 +294,7 @@ def test_any_bytes_at_all_end_the_requests(answers, holds):
         server = await asyncio.start_server(answer, "127.0.0.1", 0)
         try:
             url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-            return (await load_on(url, requests([0.0] * len(answers)), plan(timeout_s=0.1)))[0].outcomes
+            return (await load_on(url, requests([0.0] * len(answers)), plan(timeout_s=0.05)))[0].outcomes
         finally:
             server.close()
 
