@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from unittest import mock
+
 import pytest
 
 pytest.importorskip("torch")  # calibrate is what needs it
@@ -31,7 +34,7 @@ def engine() -> GenerateEngine:
     return made
 
 
-def attended(run: object) -> Seen:
+def attended(run: Callable[[], object]) -> Seen:
     """Shapes that the first layer's attention was given while ``run`` ran."""
     seen: Seen = []
     original = torch.nn.functional.scaled_dot_product_attention
@@ -41,11 +44,8 @@ def attended(run: object) -> Seen:
         seen.append((rows, heads * length // MODEL.config.num_attention_heads, key.shape[2]))
         return original(query, key, *args, **kwargs)
 
-    torch.nn.functional.scaled_dot_product_attention = watch  # type: ignore[assignment]  # put back below
-    try:
-        run()  # type: ignore[operator]  # a function
-    finally:
-        torch.nn.functional.scaled_dot_product_attention = original
+    with mock.patch.object(torch.nn.functional, "scaled_dot_product_attention", watch):
+        run()
     return seen[:: MODEL.config.num_hidden_layers]
 
 

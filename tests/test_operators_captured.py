@@ -20,6 +20,7 @@ from tests.builders import run_engine
 from tests.operator_builders import DEVICE, SPEC, write_llmservingsim, write_skew
 from tests.reference_types import Settings
 from tests.scenario_builders import small
+from tests.shared_data import needs
 from tests.strategies import table_of
 
 US = 1e-6
@@ -41,7 +42,7 @@ def seconds(folder: Path, most: int | None, batch: Batch) -> float:
     return model(folder, most).ramp(batch, 0).first_s
 
 
-@pytest.mark.skipif(not RUN.is_file(), reason="the recorded run is not beside the project")
+@needs(RUN)
 def test_the_sizes_are_those_that_vllm_resolved() -> None:
     """The list in the recorded run's own settings, and its largest."""
     config = json.loads(RUN.read_text())["resolved_config"]["compilation_config"]

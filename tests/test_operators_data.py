@@ -19,6 +19,7 @@ from simserve.step_time.operators.held_out import left_out
 from simserve.step_time.operators.packing import packed
 from simserve.step_time.operators.rows import PrefillRows
 from simserve.step_time.operators.skew import fit_skew
+from tests.shared_data import needs
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "profiles"
 PROFILES = {
@@ -26,7 +27,7 @@ PROFILES = {
     "rtxpro6000": ("llmservingsim/RTXPRO6000/Llama-3.1-8B/bf16", "llama-3.1-8b", 1),
     "a100": ("vidur/a100/llama-2-70b", "llama-2-70b", 2),
 }
-pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason="the measured tables are not beside the project")
+pytestmark = needs(DATA)
 
 
 def model(name: str) -> OperatorStepTime:

@@ -21,11 +21,12 @@ from simserve.request import LookUp
 from simserve.tasks.measure import measure
 from simserve.tasks.warmup import WarmupRule
 from simserve.timeline import PREFIX_COUNTS
-from tests.benchmarks.regimes import CONVERSATION, NO_CONVERSATION, SHARING_16, conversation
+from tests.benchmarks.regimes import CONVERSATION, SHARING_16, conversation
 from tests.builders import run_engine
 from tests.prefix_rules import DUPLICATES, EVICTIONS, HITS, ROOMY, PrefixRule, asks, cache_of
 from tests.prefixes import content_of
 from tests.reference_types import Settings
+from tests.shared_data import needs
 from tests.step_times import ConstantStepTime
 from tests.strategies import MS, Case, cases, client_cases, plan_of, table_of
 
@@ -99,7 +100,7 @@ def test_answers_that_come_back_are_found():
     assert look_ups(run(small))[1] == LookUp(24, 8, 0, 8)
 
 
-@pytest.mark.skipif(not CONVERSATION.exists(), reason=NO_CONVERSATION)
+@needs(CONVERSATION)
 def test_the_bound_of_a_real_trace():
     """Mooncake's conversations, 16-token blocks of its 512: the bound by plain sets over the file's own lines, in which
     a last block that is not full is the same in prompts of one length."""

@@ -13,6 +13,7 @@ from simserve.scenario import load_scenario
 from simserve.simulate import prepare
 from simserve.step_time.source import StepTimeSource
 from simserve.step_time.stretch import Ramp
+from tests.shared_data import needs
 from tests.validation.recorded_tail import Tail, count, errors
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
@@ -67,7 +68,7 @@ def test_every_step_is_counted(few: float, many: float, seed: int) -> None:
         assert measured_s / predicted_s == pytest.approx(few if low <= 8 else many, abs=2e-3)
 
 
-@pytest.mark.skipif(not DATA.is_dir(), reason="the recorded runs are not beside the project")
+@needs(DATA)
 def test_the_recorded_4090_decodes_faster_than_its_own_tables() -> None:
     """VALIDATION: at 1 to 32 sequences, with what unequal contexts cost, the operator tables' kernels sum up to 3 to
     4.5 % more than a whole step took, whatever the number of sequences; so no overhead that a model could add explains

@@ -14,11 +14,12 @@ from simserve.scenario import load_scenario
 from simserve.validate.command import ValidateOptions, validate
 from simserve.validate.score import flat
 from simserve.validate.screen import problems, remarks
+from tests.shared_data import needs
 
 SCENARIOS = Path(__file__).parents[1] / "scenarios" / "validation"
 DATA = Path(__file__).parents[2] / "shared" / "data"
 NAMES = {"rtx4090": "RTX4090", "rtxpro6000": "RTXPRO6000"}
-has_data = pytest.mark.skipif(not DATA.is_dir(), reason="the recorded runs are not beside the project")
+has_data = needs(DATA)
 ASSUMED = ("host_overhead_s", "unequal_contexts")  # of step times
 RULES = ("watermark", "null_blocks", "preemption", "prefix_caching", "block_size")  # of the cache
 

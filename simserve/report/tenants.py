@@ -11,7 +11,7 @@ from simserve.fairness import has_limits
 from simserve.report.figure import Figure, Table, number_tip, share_axis, share_tip
 from simserve.report.style import VariantStyle
 from simserve.report.tenants_charts import Group, Scale, bar_chart, span_chart
-from simserve.report.words import NOTHING, count, dig, duration, joined, number, plural, share
+from simserve.report.words import NOTHING, count, dig, duration, joined, names_by_text, number, plural, share
 from simserve.request import Tenant, Tenants
 
 MAX_DRAWN = 8  # tenants in a chart; those who send most
@@ -184,9 +184,7 @@ def _told(texts: Mapping[str, str]) -> str:
     """``1 s (a and b), 2 s (c)``: variants that share a text together; a single one goes without saying."""
     if len(texts) == 1:
         return next(iter(texts.values()))
-    names: dict[str, list[str]] = {}
-    for name, text in texts.items():
-        names.setdefault(text, []).append(name)
+    names = names_by_text(texts)
     parts = [f"{text} ({joined(who)})" for text, who in list(names.items())[:MAX_NAMED]]
     return ", ".join(parts + ["…"] * (len(names) > MAX_NAMED))
 

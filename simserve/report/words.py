@@ -102,11 +102,17 @@ def grouped(texts: Mapping[str, str], limit: int = 8) -> str:
     """
     if len(texts) == 1:
         return next(iter(texts.values()))
+    names = names_by_text(texts)
+    parts = [f"{text} with {joined(who)}" for text, who in list(names.items())[:limit]]
+    return "; ".join(parts + ["the others stand in the table"] * (len(names) > limit))
+
+
+def names_by_text(texts: Mapping[str, str]) -> dict[str, list[str]]:
+    """Who shares a text, in the order of the first."""
     names: dict[str, list[str]] = {}
     for name, text in texts.items():
         names.setdefault(text, []).append(name)
-    parts = [f"{text} with {joined(who)}" for text, who in list(names.items())[:limit]]
-    return "; ".join(parts + ["the others stand in the table"] * (len(names) > limit))
+    return names
 
 
 def plural(number_of: int, word: str, many: str | None = None) -> str:
